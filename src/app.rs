@@ -10,6 +10,7 @@ mod config_watch;
 mod control;
 mod own_server;
 mod reload;
+mod sign_in_command;
 mod storage;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
@@ -31,6 +32,7 @@ pub use config_watch::{ConfigSource, ReloadPhase};
 use control::Control;
 use reload::{ListenerHandle, Reloader};
 pub use reload::{ReloadError, Reloaded};
+pub use sign_in_command::run_sign_in_command;
 pub use storage::DataDirError;
 use storage::StorageKeeper;
 pub(crate) use storage::{data_dir_error, lost_store_warning};
@@ -95,7 +97,9 @@ impl GatewayCore {
         let tasks = Tasks::new();
         let storage = Arc::new(StorageKeeper::open(config, remembers).await?);
         let governance = Governance::new(config, storage.storage.clone())?;
-        let (backends, updates) = Backends::new(config, context.launcher, &tasks);
+        let grants = storage.open_grants(&tasks);
+        grants.configure(config);
+        let (backends, updates) = Backends::new(config, context.launcher, Some(grants), &tasks);
         let store = storage.store().filter(|_| remembers).cloned();
         let proxy = Proxy::new(config, governance, backends, store, &tasks);
         let proxy = Arc::new(proxy);
@@ -331,6 +335,9 @@ pub async fn start(
         admin_listen: config.admin_listen,
     });
     core.control.allow_sessions(&config.files);
+    if let Listen::Address(_) = &listen {
+        core.proxy.sign_ins().set_base(&url);
+    }
     let admin_url = admin.as_ref().map(BoundListener::url);
     if let Some(admin) = admin {
         let serving = admin.serve(Arc::clone(&edge), core.closing.clone());

@@ -7,6 +7,7 @@
 
 mod call_health;
 mod catalog_connection;
+mod credential;
 mod dispatch;
 mod error;
 mod instance;
@@ -29,7 +30,7 @@ use crate::{
     config::Server,
     lock::lock,
     mcp::{Raw, Revision, method::notice},
-    names::ServerName,
+    names::{AgentId, ServerName},
     session::Session,
     task::Tasks,
 };
@@ -117,6 +118,7 @@ impl Backend {
             session_filters: context.session_filters.clone(),
             byte_budget: context.byte_budget.clone(),
             http_calls: context.http_calls.clone(),
+            grants: context.grants.clone(),
             shared,
         });
         let pool = ConnectionPool::of(config);
@@ -254,6 +256,23 @@ impl Backend {
             .shared
             .state_machine()
             .apply_if(event, reason, is_current);
+    }
+
+    /// Ends the connections of one agent: their server knew them by a token that is none any more, or another's.
+    pub fn end_connections_of(&self, agent: AgentId) {
+        if let Some(replicas) = &self.replicas {
+            return replicas
+                .backends()
+                .for_each(|replica| replica.end_connections_of(agent));
+        }
+        let pooled = self.pool.iter().flat_map(ConnectionPool::all);
+        let own: Vec<_> = self.lock().values().map(Arc::clone).chain(pooled).collect();
+        for instance in own {
+            let callers = instance.identity.shared_by.as_ref();
+            if callers.is_some_and(|callers| callers.agent_id == Some(agent)) {
+                instance.stop.cancel();
+            }
+        }
     }
 
     /// Notes that the server stayed away for so long that its items are not listed any more.

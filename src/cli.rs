@@ -16,6 +16,7 @@ mod gateway;
 mod gateway_target;
 mod keys;
 mod list;
+mod login;
 mod output;
 mod policy;
 mod qualified_names;
@@ -85,6 +86,10 @@ enum Command {
     Keys(keys::KeysArgs),
     /// List servers, tools, resources or prompts
     List(list::ListArgs),
+    /// Sign in to a server in a browser
+    Login(login::LoginArgs),
+    /// Give up what a server granted
+    Logout(login::LogoutArgs),
     /// Explain effective policies
     Policy(policy::PolicyArgs),
     /// Print the JSON Schema of the config
@@ -119,6 +124,8 @@ pub fn run() -> ExitCode {
         Command::Doctor(doctor) => doctor.run(),
         Command::Keys(keys) => keys.run(),
         Command::List(list) => list.run(),
+        Command::Login(login) => login.run(),
+        Command::Logout(logout) => logout.run(),
         Command::Policy(policy) => policy.run(),
         Command::Schema => print(&format!("{:#}\n", config::schema())),
         Command::Serve(serve) => serve.run(),

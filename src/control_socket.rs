@@ -7,6 +7,7 @@
 //!   each answers once it has read the store again, so that a revoked key or a reset budget counts when
 //!   the command ends.
 //! - `status`: what `/status` says.
+//! - `sign-in` and a [`SignInCommand`]: what `tollbridge login` and `logout` ask for, a [`SignInReport`].
 //! - `session` and a [`SessionRequest`]: after the answer, the stream is that of an MCP client on stdin
 //!   and stdout.
 
@@ -40,6 +41,9 @@ const IO_TIMEOUT: Duration = Duration::from_secs(5);
 const REFRESH_COMMAND: &str = "refresh";
 const STATUS_COMMAND: &str = "status";
 const SESSION_COMMAND: &str = "session ";
+const SIGN_IN_COMMAND: &str = "sign-in ";
+/// The reply of a gateway that has another config than the command.
+pub const OTHER_CONFIG_REPLY: &str = "this gateway runs with another config";
 /// The answer once it is done; anything else is what went wrong.
 const DONE_REPLY: &str = "done";
 /// Commands that are answered at once; further connections are closed.
@@ -128,6 +132,50 @@ pub struct SessionRequest {
     pub profile: Option<String>,
 }
 
+/// What a command asks about a sign-in to a server.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct SignInCommand {
+    /// The config files, absolute: a gateway with others refuses.
+    pub files: Vec<PathBuf>,
+    /// The server.
+    pub server: String,
+    /// Name or id of the agent; without it the gateway's own.
+    pub agent: Option<String>,
+    /// What is to be done.
+    pub action: SignInAction,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SignInAction {
+    /// Give a link to sign in at.
+    Link,
+    /// Give up the grant.
+    Revoke,
+    /// Say how it stands.
+    State,
+}
+
+/// How a grant stands.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub struct SignInReport {
+    /// `connected`, `expired` or `needs_sign_in`.
+    pub status: String,
+    /// When somebody signed in, RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granted: Option<String>,
+    /// What it is good for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scopes: Vec<String>,
+    /// Where to sign in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// What the page asks for, or shows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+}
+
 /// Serves the stream of a session until it ends.
 pub type SessionServer =
     Box<dyn FnOnce(UnixStream) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
@@ -138,6 +186,11 @@ pub trait ControlCommands: Send + Sync {
     fn refresh(&self) -> impl Future<Output = Result<(), String>> + Send;
     /// What `/status` says, JSON on one line.
     fn status(&self) -> Result<String, String>;
+    /// Does what is asked about a sign-in; or says why not.
+    fn sign_in(
+        &self,
+        command: &SignInCommand,
+    ) -> impl Future<Output = Result<SignInReport, String>> + Send;
     /// What serves the session; or why there is none.
     fn session(&self, request: &SessionRequest) -> Result<SessionServer, String>;
 }
@@ -245,6 +298,8 @@ async fn handle_command(
         commands.status().unwrap_or_else(|error| error)
     } else if !peer.is_some_and(launcher::has_known_ancestry) {
         "it is not known who asks, so that there is no session".to_owned()
+    } else if let Some(command) = line.strip_prefix(SIGN_IN_COMMAND) {
+        run_sign_in(command, commands).await
     } else if let Some(request) = line.strip_prefix(SESSION_COMMAND) {
         let request = serde_json::from_str(request).map_err(|error| error.to_string());
         match request.and_then(|request| commands.session(&request)) {
@@ -259,6 +314,17 @@ async fn handle_command(
         format!("unknown command `{line}`")
     };
     send_line(&mut stream, &reply.replace('\n', " ")).await
+}
+
+/// The reply to a command about a sign-in: a report as JSON, or in words why there is none.
+async fn run_sign_in(command: &str, commands: &impl ControlCommands) -> String {
+    let parsed = serde_json::from_str(command).map_err(|error| error.to_string());
+    let report = match parsed {
+        Ok(command) => commands.sign_in(&command).await,
+        Err(error) => Err(error),
+    };
+    let written = report.and_then(|it| serde_json::to_string(&it).map_err(|it| it.to_string()));
+    written.unwrap_or_else(|reason| reason)
 }
 
 /// What came of telling the running gateways.
@@ -305,6 +371,24 @@ pub async fn find_gateway(data_dir: &Path, request: &SessionRequest) -> Option<P
         let path = entry.path();
         if open_session(&path, &request).await.is_ok() {
             return Some(path);
+        }
+    }
+    None
+}
+
+/// What a gateway says that runs on `data_dir` with the config of `command`; `None` where there is none.
+pub async fn ask_sign_in(
+    data_dir: &Path,
+    command: &SignInCommand,
+) -> Option<Result<SignInReport, String>> {
+    let line = serde_json::to_string(command).ok()?;
+    let line = format!("{SIGN_IN_COMMAND}{line}");
+    for entry in fs::read_dir(socket_dir(data_dir)).ok()?.flatten() {
+        let reply = timeout(IO_TIMEOUT, ask(&entry.path(), &line)).await;
+        if let Ok(Ok(reply)) = reply
+            && reply != OTHER_CONFIG_REPLY
+        {
+            return Some(serde_json::from_str(&reply).map_err(|_| reply));
         }
     }
     None
@@ -381,6 +465,10 @@ mod tests {
 
         fn status(&self) -> Result<String, String> {
             Ok("{}".to_owned())
+        }
+
+        async fn sign_in(&self, command: &SignInCommand) -> Result<SignInReport, String> {
+            Err(format!("no server {}", command.server))
         }
 
         fn session(&self, request: &SessionRequest) -> Result<SessionServer, String> {

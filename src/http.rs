@@ -7,6 +7,7 @@ mod batch;
 mod batch_response;
 mod body;
 mod call_response;
+mod connections;
 mod correlation;
 mod cors;
 mod legacy_sse;
@@ -274,6 +275,14 @@ impl HttpEdge {
         if let Some(answer) = self.answer_anybody(&route, peer, request) {
             return answer;
         }
+        // They know browsers by their cookies, and take no keys in headers.
+        match route {
+            Route::Connections => {
+                return Box::pin(connections::handle(self, peer, request)).await;
+            }
+            Route::OAuthCallback => return Box::pin(connections::callback(self, request)).await,
+            _ => {}
+        }
         let governance = self.proxy.governance();
         let identity = match self.authenticate(&route, request).await {
             Ok(identity) => identity,
@@ -310,7 +319,9 @@ impl HttpEdge {
                 legacy_sse::open(self, &RequestContext::of(identity, scope, peer), request)
             }
             Route::Messages => Box::pin(legacy_sse::post(self, (agent, peer), request)).await,
-            Route::OAuth => oauth_probes::refuse(governance.directory().is_anonymous()),
+            Route::Connections | Route::OAuth | Route::OAuthCallback | Route::OAuthClient => {
+                oauth_probes::refuse(governance.directory().is_anonymous())
+            }
             Route::Status => status_endpoints::status(self, agent, request),
             Route::Metrics => Box::pin(status_endpoints::metrics(self, agent, request)).await,
             Route::Health => status_endpoints::health(self),
@@ -330,10 +341,13 @@ impl HttpEdge {
         let public_url = self.public_url.load_full();
         let of_session = match route {
             Route::Messages => legacy_sse::route_of_session(self, request),
-            Route::Health
+            Route::Connections
+            | Route::Health
             | Route::Mcp(_)
             | Route::Metrics
             | Route::OAuth
+            | Route::OAuthCallback
+            | Route::OAuthClient
             | Route::Ready
             | Route::Sse(_)
             | Route::Status => None,
@@ -377,7 +391,17 @@ impl HttpEdge {
                     status_endpoints::page_response(StatusCode::OK, page)
                 })
             }
-            Route::Health | Route::Messages | Route::Metrics | Route::Ready | Route::Status => None,
+            Route::OAuthClient => {
+                let document = self.proxy.client_metadata().to_string();
+                Some(json_response(StatusCode::OK, document))
+            }
+            Route::Connections
+            | Route::Health
+            | Route::Messages
+            | Route::Metrics
+            | Route::OAuthCallback
+            | Route::Ready
+            | Route::Status => None,
         }
     }
 }
@@ -447,12 +471,18 @@ impl RequestContext {
 /// What a path leads to.
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum Route {
+    /// Where a person signs in to servers.
+    Connections,
     Health,
     Mcp(Scope),
     Messages,
     Metrics,
     /// Where clients look for an authorization server.
     OAuth,
+    /// Where issuers send browsers back.
+    OAuthCallback,
+    /// Where issuers read who this client is.
+    OAuthClient,
     Ready,
     Sse(Scope),
     Status,
@@ -464,6 +494,9 @@ impl Route {
             "/mcp" => Some(Self::Mcp(Scope::All)),
             "/sse" => Some(Self::Sse(Scope::All)),
             "/messages" => Some(Self::Messages),
+            "/connections" => Some(Self::Connections),
+            proxy::CALLBACK_PATH => Some(Self::OAuthCallback),
+            proxy::CLIENT_PATH => Some(Self::OAuthClient),
             "/status" | "" => Some(Self::Status),
             "/metrics" => Some(Self::Metrics),
             "/healthz" => Some(Self::Health),
@@ -488,7 +521,10 @@ impl Route {
             }
             Self::Mcp(_) => (&[Verb::GET, Verb::POST, Verb::DELETE], "GET, POST, DELETE"),
             Self::Messages => (&[Verb::POST], "POST"),
-            Self::OAuth => (&[Verb::GET, Verb::HEAD, Verb::POST], "GET, HEAD, POST"),
+            Self::Connections | Self::OAuth => {
+                (&[Verb::GET, Verb::HEAD, Verb::POST], "GET, HEAD, POST")
+            }
+            Self::OAuthCallback | Self::OAuthClient => (&[Verb::GET, Verb::HEAD], "GET, HEAD"),
             Self::Sse(_) => (&[Verb::GET], "GET"),
         }
     }
@@ -497,22 +533,36 @@ impl Route {
     fn requires_agent(&self) -> bool {
         match self {
             Self::Mcp(_) | Self::Messages | Self::Sse(_) => true,
-            Self::Health | Self::Metrics | Self::OAuth | Self::Ready | Self::Status => false,
+            Self::Connections
+            | Self::Health
+            | Self::Metrics
+            | Self::OAuth
+            | Self::OAuthCallback
+            | Self::OAuthClient
+            | Self::Ready
+            | Self::Status => false,
         }
     }
 
     /// Whether it is where clients are served, and not on a listener of its own.
     fn is_for_clients(&self) -> bool {
-        *self == Self::OAuth || self.requires_agent()
+        let is_sign_in = matches!(
+            self,
+            Self::Connections | Self::OAuth | Self::OAuthCallback | Self::OAuthClient
+        );
+        is_sign_in || self.requires_agent()
     }
 
     fn scope(&self) -> Option<&Scope> {
         match self {
             Self::Mcp(scope) | Self::Sse(scope) => Some(scope),
-            Self::Health
+            Self::Connections
+            | Self::Health
             | Self::Messages
             | Self::Metrics
             | Self::OAuth
+            | Self::OAuthCallback
+            | Self::OAuthClient
             | Self::Ready
             | Self::Status => None,
         }

@@ -23,6 +23,7 @@ pub mod sealing;
 
 pub mod catalog;
 pub mod session;
+pub mod sign_in;
 
 pub mod audit;
 pub mod auth;

@@ -43,6 +43,7 @@ use crate::{
 mod client_assertion;
 mod discovery;
 mod grant_lock;
+mod list_owner;
 mod quirks;
 mod record;
 mod renewal;

@@ -12,6 +12,7 @@ mod persistence;
 mod response;
 mod routing;
 mod session_filter;
+mod sign_in;
 mod skills_filter;
 mod subscriptions;
 
@@ -30,7 +31,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    backend::{Backend, Backends, Replaced, UpdateReceiver},
+    backend::{Backend, BackendError, Backends, CallError, Replaced, UpdateReceiver},
     catalog::{Audience, Kind},
     config::{Config, Limits},
     discovery::CatalogStore,
@@ -47,11 +48,14 @@ use crate::{
         Call, ClientInfo, ListViewer, ServerInfo, Session, legacy, modern, registry::Sessions,
         server_info, state::SessionKind,
     },
+    sign_in::SignIns,
     store::Store,
     task::{InFlight, Tasks},
 };
 use persistence::SessionPersistence;
 use session_filter::ProxySessionFilter;
+use sign_in::SignInAnswer;
+pub(crate) use sign_in::{CALLBACK_PATH, CLIENT_PATH};
 use skills_filter::SkillsListing;
 use subscriptions::ReviewScope;
 
@@ -63,6 +67,7 @@ pub struct Proxy {
     catalog_store: Arc<CatalogStore>,
     sessions: Sessions,
     limiter: Arc<Limiter>,
+    sign_ins: SignIns,
     settings: ArcSwap<ProxySettings>,
     /// Requests that are being answered, but for listen streams.
     in_flight: InFlight,
@@ -128,6 +133,7 @@ impl Proxy {
             governance,
             catalog_store,
             limiter: Arc::clone(backends.limiter()),
+            sign_ins: SignIns::default(),
             backends,
             sessions: Sessions::new(
                 config.limits.sessions_per_agent,
@@ -210,6 +216,11 @@ impl Proxy {
     /// What clients may take of the process.
     pub fn limiter(&self) -> &Limiter {
         &self.limiter
+    }
+
+    /// Who signs in to servers.
+    pub fn sign_ins(&self) -> &SignIns {
+        &self.sign_ins
     }
 
     /// What governs calls.
@@ -319,10 +330,11 @@ impl Proxy {
     }
 
     /// One request that a server answers: opened, attempted, settled.
-    async fn call(&self, call: Box<Call>) -> Outcome {
+    async fn call(&self, mut call: Box<Call>) -> Outcome {
+        let answer = SignInAnswer::take_from(&mut call);
         let mut context = self.governance.open(&call);
         let session_ended = call.session_ended.clone();
-        let ending = catch_panic(self.route_and_forward(call, &mut context)).await;
+        let ending = catch_panic(self.route_and_forward(call, answer, &mut context)).await;
         let ending = self.with_shutdown_cause(ending, session_ended.as_ref());
         self.governance.settle(context, ending).await
     }
@@ -418,19 +430,35 @@ impl Proxy {
         has_ended.then_some("the session ended before the server responded")
     }
 
-    async fn route_and_forward(&self, call: Box<Call>, context: &mut CallContext) -> CallOutcome {
+    async fn route_and_forward(
+        &self,
+        call: Box<Call>,
+        answer: Option<SignInAnswer>,
+        context: &mut CallContext,
+    ) -> CallOutcome {
         let routed = match self.route(call, context).await {
             Ok(routed) => routed,
             Err(ending) => return ending,
         };
         Self::notify_state_lost_in_call(&routed.call, &routed.server);
+        if answer == Some(SignInAnswer::Accepted) {
+            Box::pin(self.wait_signed_in(&routed)).await;
+        }
+        let (client, method) = (Arc::clone(&routed.call.client), routed.call.method.clone());
         let back = response::ResponseMapper::of(&routed, || self.is_publicly_cacheable());
         let listing = SkillsListing::of(&routed);
         let admitted = match self.governance.admit(routed, context).await {
             Ok(admitted) => admitted,
             Err(refusal) => return CallOutcome::Refused(refusal),
         };
-        let outcome = back.to_outcome(Box::pin(self.backends.forward(admitted)).await);
+        let answered = Box::pin(self.backends.forward(admitted)).await;
+        if let Err(CallError { failure, state, .. }) = &answered
+            && let BackendError::NeedsSignIn { .. } = failure
+        {
+            let missing = (&back.server, failure, *state);
+            return self.sign_in_outcome((&client, &method), missing, answer);
+        }
+        let outcome = back.to_outcome(answered);
         match listing {
             Some(listing) => Box::pin(self.filter_skills_outcome(listing, outcome)).await,
             None => outcome,

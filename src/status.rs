@@ -20,6 +20,7 @@ use crate::{
     lock::lock,
     names::Scope,
     proxy::Proxy,
+    store::GrantOwner,
 };
 pub use connect_page::render_connect_page;
 pub use metrics::MetricsForm;
@@ -460,12 +461,23 @@ impl Status {
         enabled.peek().is_some()
             && enabled.all(|backend| match backend.state() {
                 ServerState::Failed | ServerState::NeedsReauth => true,
+                // It waits for a person.
+                ServerState::NeedsSignIn => false,
                 ServerState::Connected
                 | ServerState::Connecting
                 | ServerState::Degraded
                 | ServerState::Disabled
                 | ServerState::Disconnected => false,
             })
+    }
+
+    /// The same with the name of the agent whose grant the lists come from.
+    fn with_list_source(&self, mut report: ServerStatusReport) -> ServerStatusReport {
+        if let Some(GrantOwner::Agent(id)) = report.list_owner {
+            let agent = self.proxy.governance().directory().current(id);
+            report.lists_from = agent.map(|it| it.name.clone()).or(report.lists_from);
+        }
+        report
     }
 
     /// The status as JSON.
@@ -504,7 +516,7 @@ impl Status {
             ServerReport {
                 report: match detail {
                     StatusDetail::Summary => backend.report().without_details(),
-                    StatusDetail::Full => backend.report(),
+                    StatusDetail::Full => self.with_list_source(backend.report()),
                 },
                 validation: match detail {
                     StatusDetail::Summary => None,

@@ -32,6 +32,8 @@ const LAYERS: Layers = &[
             "lock",
             "limiter",
             "telemetry",
+            "oauth_client",
+            "sign_in",
         ],
     ),
     (
@@ -57,6 +59,7 @@ const LAYERS: Layers = &[
             "escape",
             "clock",
             "lock",
+            "store",
         ],
     ),
     (
@@ -77,6 +80,8 @@ const LAYERS: Layers = &[
             "limiter",
             "clock",
             "task",
+            "oauth_client",
+            "sign_in",
         ],
     ),
     (
@@ -113,6 +118,8 @@ const LAYERS: Layers = &[
             "lock",
             "body",
             "limiter",
+            "oauth_client",
+            "store",
         ],
     ),
     (
@@ -158,6 +165,7 @@ const LAYERS: Layers = &[
         ],
     ),
     ("scan", &["mcp", "config", "json_schema"]),
+    ("sign_in", &["auth", "session", "store", "names", "lock"]),
     ("sealing", &[]),
     ("egress", &["config"]),
     (

@@ -5,12 +5,12 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use super::storage::StorageKeeper;
+use super::{sign_in_command::run_sign_in_command, storage::StorageKeeper};
 use crate::{
     auth::Agent,
     control_socket::{
-        ControlCommands, ControlSocket, GatewayIdentity, SessionRequest, SessionServer,
-        canonical_files,
+        ControlCommands, ControlSocket, GatewayIdentity, OTHER_CONFIG_REPLY, SessionRequest,
+        SessionServer, SignInCommand, SignInReport, canonical_files,
     },
     names::{ProfileName, Scope, ServerName},
     proxy::Proxy,
@@ -86,6 +86,9 @@ impl Control {
 
 impl ControlCommands for Control {
     async fn refresh(&self) -> Result<(), String> {
+        if let Some(grants) = self.0.proxy.backends().grants() {
+            grants.reread();
+        }
         self.0.storage.refresh().await
     }
 
@@ -96,11 +99,14 @@ impl ControlCommands for Control {
         Ok(String::from_utf8_lossy(&status).into_owned())
     }
 
+    async fn sign_in(&self, command: &SignInCommand) -> Result<SignInReport, String> {
+        self.0.check_config(&command.files)?;
+        run_sign_in_command(&self.0.proxy, command).await
+    }
+
     fn session(&self, request: &SessionRequest) -> Result<SessionServer, String> {
         let Self(state) = self;
-        if state.files.get() != Some(&request.files) || request.files.is_empty() {
-            return Err("this gateway runs with another config".to_owned());
-        }
+        state.check_config(&request.files)?;
         let (agent, scope) = (state.agent(request)?, state.scope(request)?);
         let (proxy, tasks) = (Arc::clone(&state.proxy), state.tasks.clone());
         Ok(Box::new(move |stream| {
@@ -115,6 +121,15 @@ impl ControlCommands for Control {
 }
 
 impl ControlState {
+    /// Fails where a command has another config.
+    fn check_config(&self, files: &[PathBuf]) -> Result<(), String> {
+        let own = self.files.get().filter(|own| !own.is_empty());
+        let is_same = own.is_some_and(|own| own == files);
+        is_same
+            .then_some(())
+            .ok_or_else(|| OTHER_CONFIG_REPLY.to_owned())
+    }
+
     fn agent(&self, request: &SessionRequest) -> Result<Arc<Agent>, String> {
         let directory = self.proxy.governance().directory();
         match &request.agent {

@@ -25,6 +25,8 @@ use crate::{
     governance::{self, Seal, budget::Budgets},
     key_file::FileKey,
     lock::lock,
+    oauth_client::{GrantStorage, Grants, GrantsParts},
+    sealing::SealingKey,
     status::Status,
     store::{FILE_NAME, KeyId, RefusedRow, Store, StoreError},
     task::Tasks,
@@ -145,6 +147,16 @@ impl StorageKeeper {
                  authenticate the configured one"
             );
         }
+    }
+
+    /// The grants towards servers, as the store has them; the tasks that renew them are of `tasks`.
+    pub(super) fn open_grants(&self, tasks: &Tasks) -> Grants {
+        let storage = self.store.as_ref().map(|store| GrantStorage {
+            store: Arc::clone(&store.grants),
+            key: SealingKey::new(&store.derive_key("grants")),
+            locks: self.data_dir.join("locks"),
+        });
+        Grants::new(GrantsParts::new(storage, tasks.clone()))
     }
 
     /// What outlives the process.

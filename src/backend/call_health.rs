@@ -45,6 +45,8 @@ impl CallHealth {
             | BackendError::UnsupportedInEra(_)
             | BackendError::Disabled
             | BackendError::NameConflict(_)
+            | BackendError::NeedsSignIn { .. }
+            | BackendError::TokenRefused { .. }
             | BackendError::Echo
             | BackendError::Era { .. }
             | BackendError::ProtocolViolation { .. }

@@ -186,6 +186,7 @@ impl Backend {
             session: None,
             is_for_lists: true,
             forwarded: None,
+            token_owner: connector.catalog_token_owner(),
             // This is how it is known before the first call of any client.
             awaits_roots: true,
             identity: Arc::clone(&connector.shared.identity),

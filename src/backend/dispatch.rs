@@ -145,9 +145,9 @@ impl Backend {
         let mut outcome = self.call_with_breaker(admitted, waited, start).await;
         // Of replicas each has its own.
         if self.replicas.is_none() {
-            // Where a caller's own headers went, what is refused may be those.
+            // Where a caller's own headers or token went, what is refused may be those.
             let client = &admitted.routed().call.client;
-            if self.forwarded_headers(client).is_none() {
+            if self.forwarded_headers(client).is_none() && !self.has_token_per_agent() {
                 self.note_credential_result(&self.connector.shared.identity, &outcome);
             }
             if let Err(unanswered) = &mut outcome {

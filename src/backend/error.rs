@@ -162,6 +162,12 @@ pub enum BackendError {
         /// The key that sets it.
         key: &'static str,
     },
+    /// Nobody has signed in to it: with `per_user` not the agent that calls, else not the operator.
+    #[error("{}", display_sign_in(*per_user))]
+    NeedsSignIn {
+        /// Whether each agent signs in.
+        per_user: bool,
+    },
     /// Requests to it pass too many gateways. The operator removes one gateway from the servers of another.
     #[error(
         "more than {HOPS_MAX} gateways stand in a row: one of them is probably behind itself, and has to be \
@@ -264,6 +270,12 @@ pub enum BackendError {
         /// When the next attempt may be.
         until: Instant,
     },
+    /// The issuer of its access tokens gives none. The operator mends `auth`, or signs in again.
+    #[error("no access token: {reason}")]
+    TokenRefused {
+        /// What the issuer said.
+        reason: String,
+    },
     /// There is no such server.
     #[error("unknown server")]
     UnknownServer,
@@ -273,6 +285,14 @@ pub enum BackendError {
         /// Why not, where that is known.
         why: Option<String>,
     },
+}
+
+fn display_sign_in(per_user: bool) -> &'static str {
+    if per_user {
+        "you have not signed in to it"
+    } else {
+        "nobody has signed in to it; the operator signs in with `tollbridge login`"
+    }
 }
 
 fn display_busy((in_flight, queue): (usize, usize), waited: Option<Duration>) -> String {
@@ -421,6 +441,8 @@ impl BackendError {
             | Self::Timeout { .. }
             | Self::WriteTimeout { .. }
             | Self::Tls { .. }
+            | Self::NeedsSignIn { .. }
+            | Self::TokenRefused { .. }
             | Self::Unauthorized { .. }
             | Self::UnknownServer
             | Self::NotListedYet { .. } => None,
@@ -471,7 +493,10 @@ impl BackendError {
             Self::ProtocolViolation { .. } | Self::Http { .. } | Self::Redirect { .. } => {
                 FailureReason::BadAnswer
             }
-            Self::Header { .. } | Self::Unauthorized { .. } => FailureReason::NeedsReauth,
+            Self::Header { .. } | Self::TokenRefused { .. } | Self::Unauthorized { .. } => {
+                FailureReason::NeedsReauth
+            }
+            Self::NeedsSignIn { .. } => FailureReason::NeedsSignIn,
             Self::Lost { .. } | Self::SessionGone => FailureReason::Lost,
             Self::RequestTooLarge { .. } | Self::ResponseTooLarge { .. } => FailureReason::TooLarge,
             Self::Timeout { .. } | Self::WriteTimeout { .. } => FailureReason::Timeout,
@@ -550,6 +575,8 @@ impl BackendError {
             | Self::StartsLimited { .. }
             | Self::Startup { .. }
             | Self::Tls { .. }
+            | Self::NeedsSignIn { .. }
+            | Self::TokenRefused { .. }
             | Self::Unauthorized { .. }
             | Self::UnknownServer
             | Self::NotListedYet { .. }
@@ -587,12 +614,14 @@ impl BackendError {
             Self::Startup { after, key, .. } => {
                 format!("start timed out after {after:?} (`{key}`)").into()
             }
+            Self::TokenRefused { .. } => "no access token for it".into(),
             Self::BreakerOpen { .. }
             | Self::Cancelled { .. }
             | Self::Connect { .. }
             | Self::UnsupportedInEra(_)
             | Self::Disabled
             | Self::NameConflict(_)
+            | Self::NeedsSignIn { .. }
             | Self::Echo
             | Self::Era { .. }
             | Self::TooManyGateways

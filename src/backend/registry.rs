@@ -30,6 +30,7 @@ use crate::{
     lock::lock,
     mcp::{GatewayId, gateway_headers::HOPS_MAX},
     names::{Scope, ServerName},
+    oauth_client::Grants,
     session::Session,
     task::Tasks,
 };
@@ -64,10 +65,11 @@ pub struct Replaced {
 
 impl Backends {
     /// Prepares a backend for each server; nothing runs before [`Backends::start`]. `launcher` is this
-    /// binary, which starts programs.
+    /// binary, which starts programs; `grants` has the access tokens of servers that take such.
     pub fn new(
         config: &Config,
         launcher: Option<PathBuf>,
+        grants: Option<Grants>,
         tasks: &Tasks,
     ) -> (Self, UpdateReceiver) {
         let (update_sender, updates) = update_channel();
@@ -82,6 +84,7 @@ impl Backends {
                 session_filters: SessionFilters::default(),
                 byte_budget: limiter.bytes.clone(),
                 http_calls: limiter.http_calls.clone(),
+                grants,
             },
             limiter,
             tasks: tasks.clone(),
@@ -98,6 +101,11 @@ impl Backends {
     /// What clients may take of the process, of which answers of servers are a part.
     pub fn limiter(&self) -> &Arc<Limiter> {
         &self.limiter
+    }
+
+    /// Access tokens for servers, where anybody has such.
+    pub fn grants(&self) -> Option<&Grants> {
+        self.context.grants.as_ref()
     }
 
     /// As whom the servers are asked.

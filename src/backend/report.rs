@@ -14,7 +14,7 @@ use super::{
     ReplicaReport, Replicas, ServerState, Transition, instance::InstancePhase,
     state_machine::StateSnapshot,
 };
-use crate::{clock, config::Transport, lock::lock};
+use crate::{clock, config::Transport, lock::lock, store::GrantOwner};
 pub(crate) use instances::InstanceReport;
 
 /// One server in `/status`.
@@ -86,6 +86,12 @@ pub struct ServerStatusReport {
     /// When it was last listed, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_listed: Option<String>,
+    /// Whose grant the lists come from, where each agent signs in: `gateway`, or the name of the agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lists_from: Option<String>,
+    /// The same as an owner.
+    #[serde(skip)]
+    pub list_owner: Option<GrantOwner>,
     /// Its replicas, in the order of preference; what is said here of a state, a breaker, a
     /// connection, a process and an output is that of the one that is listed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -134,6 +140,7 @@ impl ServerStatusReport {
         }
         self.server_info = None;
         self.pid = None;
+        self.lists_from = None;
         self.last_odd_line = None;
         self.stderr = Vec::new();
         let breakers = self.caller_breakers.into_iter();
@@ -218,6 +225,11 @@ impl Backend {
                 .as_ref()
                 .map(Replicas::reports)
                 .unwrap_or_default(),
+            lists_from: lead.connector.shared.list_owner().map(|owner| match owner {
+                GrantOwner::Agent(agent) => agent.to_string(),
+                GrantOwner::Gateway => "gateway".to_owned(),
+            }),
+            list_owner: lead.connector.shared.list_owner(),
             last_listed: lock(&self.listed_at).map(|at| at.to_string()),
             in_flight: self.in_flight(),
             queued: self.queued(),

@@ -45,11 +45,13 @@ pub enum ServerState {
     Failed,
     /// Refuses our credential.
     NeedsReauth,
+    /// Waits until somebody signs in to it.
+    NeedsSignIn,
 }
 
 impl ServerState {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Connected,
         Self::Connecting,
         Self::Degraded,
@@ -57,12 +59,13 @@ impl ServerState {
         Self::Disconnected,
         Self::Failed,
         Self::NeedsReauth,
+        Self::NeedsSignIn,
     ];
 
     /// Whether it is one that somebody may have to see to.
     pub fn needs_attention(self) -> bool {
         match self {
-            Self::Connected | Self::Connecting | Self::Disabled => false,
+            Self::Connected | Self::Connecting | Self::Disabled | Self::NeedsSignIn => false,
             Self::Degraded | Self::Disconnected | Self::Failed | Self::NeedsReauth => true,
         }
     }
@@ -77,6 +80,7 @@ impl ServerState {
             Self::Disconnected => "disconnected",
             Self::Failed => "failed",
             Self::NeedsReauth => "needs_reauth",
+            Self::NeedsSignIn => "needs_sign_in",
         }
     }
 
@@ -85,28 +89,40 @@ impl ServerState {
         match (self, event) {
             (Self::Disabled, _) | (_, ServerEvent::SwitchedOff) => Self::Disabled,
             (_, ServerEvent::Refused) => Self::NeedsReauth,
+            (_, ServerEvent::SignInNeeded) => Self::NeedsSignIn,
             (_, ServerEvent::Greeted | ServerEvent::Started) => Self::Connecting,
             (
-                Self::Connected | Self::Connecting | Self::Degraded | Self::NeedsReauth,
+                Self::Connected
+                | Self::Connecting
+                | Self::Degraded
+                | Self::NeedsReauth
+                | Self::NeedsSignIn,
                 ServerEvent::Listed,
             ) => Self::Connected,
-            (Self::NeedsReauth, ServerEvent::ListedPartly)
+            (Self::NeedsReauth | Self::NeedsSignIn, ServerEvent::ListedPartly)
             | (
                 Self::Connected | Self::Connecting | Self::Degraded,
                 ServerEvent::ListedPartly | ServerEvent::CheckMissed | ServerEvent::Unlistable,
             ) => Self::Degraded,
             (_, ServerEvent::FellAsleep)
             | (Self::Connected | Self::Degraded, ServerEvent::Lost | ServerEvent::Unreachable)
-            | (Self::NeedsReauth, ServerEvent::Lost) => Self::Disconnected,
+            | (Self::NeedsReauth | Self::NeedsSignIn, ServerEvent::Lost) => Self::Disconnected,
             (Self::Connecting, ServerEvent::Lost | ServerEvent::Unreachable)
-            | (Self::NeedsReauth, ServerEvent::Unreachable)
+            | (Self::NeedsReauth | Self::NeedsSignIn, ServerEvent::Unreachable)
             | (Self::Disconnected, ServerEvent::Withdrawn) => Self::Failed,
             // What concerns a connection that has ended meanwhile, or changes nothing.
             (
-                Self::Connected | Self::Connecting | Self::Degraded | Self::NeedsReauth,
+                Self::Connected
+                | Self::Connecting
+                | Self::Degraded
+                | Self::NeedsReauth
+                | Self::NeedsSignIn,
                 ServerEvent::Withdrawn,
             )
-            | (Self::NeedsReauth, ServerEvent::CheckMissed | ServerEvent::Unlistable)
+            | (
+                Self::NeedsReauth | Self::NeedsSignIn,
+                ServerEvent::CheckMissed | ServerEvent::Unlistable,
+            )
             | (
                 Self::Disconnected,
                 ServerEvent::Listed
@@ -147,6 +163,8 @@ pub(super) enum ServerEvent {
     CheckMissed,
     /// It refused our credential.
     Refused,
+    /// There is no credential for it until somebody signs in.
+    SignInNeeded,
     /// An instance beside the catalog's is being connected, since somebody needs it. The catalog's is
     /// tried again by itself, and stays what it was meanwhile.
     Started,
@@ -168,6 +186,7 @@ impl ServerEvent {
             Self::Greeted
             | Self::Lost
             | Self::Refused
+            | Self::SignInNeeded
             | Self::Started
             | Self::SwitchedOff
             | Self::Unreachable
@@ -187,6 +206,7 @@ impl ServerEvent {
             | Self::Lost
             | Self::CheckMissed
             | Self::Refused
+            | Self::SignInNeeded
             | Self::SwitchedOff
             | Self::Unreachable
             | Self::Withdrawn => was,
@@ -195,10 +215,10 @@ impl ServerEvent {
 
     /// The same, unless `failure` is that our credential was refused.
     pub(super) fn or_refused(self, failure: &BackendError) -> Self {
-        if matches!(failure, BackendError::Unauthorized { .. }) {
-            Self::Refused
-        } else {
-            self
+        match failure {
+            BackendError::TokenRefused { .. } | BackendError::Unauthorized { .. } => Self::Refused,
+            BackendError::NeedsSignIn { .. } => Self::SignInNeeded,
+            _ => self,
         }
     }
 }
@@ -452,7 +472,7 @@ impl StateMachine {
         let inner = self.lock();
         match self.state() {
             ServerState::Disconnected => !inner.is_asleep,
-            ServerState::Failed | ServerState::NeedsReauth => true,
+            ServerState::Failed | ServerState::NeedsReauth | ServerState::NeedsSignIn => true,
             ServerState::Connected
             | ServerState::Connecting
             | ServerState::Degraded

@@ -377,7 +377,8 @@ impl Gateway {
                 ServerState::Connecting
                 | ServerState::Disconnected
                 | ServerState::Failed
-                | ServerState::NeedsReauth => {
+                | ServerState::NeedsReauth
+                | ServerState::NeedsSignIn => {
                     complete = false;
                     "not connected"
                 }

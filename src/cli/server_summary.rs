@@ -164,7 +164,8 @@ impl FoundServer {
             | ServerState::Disabled
             | ServerState::Disconnected
             | ServerState::Failed
-            | ServerState::NeedsReauth => false,
+            | ServerState::NeedsReauth
+            | ServerState::NeedsSignIn => false,
         }
     }
 

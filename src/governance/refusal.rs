@@ -384,7 +384,9 @@ pub(super) fn failure_outcome(
     about: RefusedCall,
 ) -> Outcome {
     let error = with_call_data(error, about);
-    if form != ErrorForm::ToolResult || *method != Method::ToolsCall || !reason.is_of_server() {
+    // A person has to read the link, and most clients show errors to nobody.
+    let is_result = form == ErrorForm::ToolResult || reason == FailureReason::NeedsSignIn;
+    if !is_result || *method != Method::ToolsCall || !reason.is_of_server() {
         return Err(error.to_raw());
     }
     let data = error.data.unwrap_or_default();

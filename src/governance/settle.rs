@@ -41,6 +41,8 @@ pub enum CallOutcome {
     },
     /// A step refused it.
     Refused(Refusal),
+    /// Its agent has to sign in to the server first, as this tells the client in the form that it can use.
+    SignInRequired(Outcome),
     /// There is nothing on the route that it could be for.
     Unroutable(RpcError),
 }
@@ -132,6 +134,10 @@ impl Governance {
                 (outcome, RecordedOutcome::failed(reason.code(), delivered))
             }
             CallOutcome::Refused(refusal) => self.refuse(&refusal, &context),
+            CallOutcome::SignInRequired(outcome) => {
+                let code = FailureReason::NeedsSignIn.code();
+                (outcome, RecordedOutcome::failed(code, false))
+            }
             CallOutcome::Unroutable(error) => {
                 let outcome = Err(error.to_raw());
                 (outcome, RecordedOutcome::not_found())

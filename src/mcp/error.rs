@@ -91,6 +91,8 @@ pub enum FailureReason {
     Malformed,
     /// The server refuses our credential.
     NeedsReauth,
+    /// Nobody has signed in to the server, or not as this agent.
+    NeedsSignIn,
     /// The gateway holds as many bytes as it may.
     Overloaded,
     /// All sessions of the agent have calls under way.
@@ -109,7 +111,7 @@ pub enum FailureReason {
 
 impl FailureReason {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::BadAnswer,
         Self::BreakerOpen,
         Self::Busy,
@@ -121,6 +123,7 @@ impl FailureReason {
         Self::Lost,
         Self::Malformed,
         Self::NeedsReauth,
+        Self::NeedsSignIn,
         Self::Overloaded,
         Self::SessionsBusy,
         Self::StartsLimited,
@@ -144,6 +147,7 @@ impl FailureReason {
             Self::Lost => "lost",
             Self::Malformed => "malformed",
             Self::NeedsReauth => "needs_reauth",
+            Self::NeedsSignIn => "needs_sign_in",
             Self::Overloaded => "overloaded",
             Self::SessionsBusy => "sessions_busy",
             Self::StartsLimited => "starts_limited",
@@ -168,6 +172,7 @@ impl FailureReason {
             Self::Lost => "LOST",
             Self::Malformed => "MALFORMED",
             Self::NeedsReauth => "NEEDS_REAUTH",
+            Self::NeedsSignIn => "NEEDS_SIGN_IN",
             Self::Overloaded => "OVERLOADED",
             Self::SessionsBusy => "SESSIONS_BUSY",
             Self::StartsLimited => "STARTS_LIMITED",
@@ -190,6 +195,7 @@ impl FailureReason {
             | Self::Internal
             | Self::Lost
             | Self::NeedsReauth
+            | Self::NeedsSignIn
             | Self::StartsLimited
             | Self::Timeout
             | Self::TooLarge
@@ -235,6 +241,9 @@ impl FailureReason {
             }
             Self::NeedsReauth => {
                 "The server answered 401 or 403: fix `auth` or `headers` of the server."
+            }
+            Self::NeedsSignIn => {
+                "Sign in to the server first: at `data.signIn.url`, or the operator with `tollbridge login`. Nothing was sent."
             }
             Self::Overloaded => {
                 "`limits.bytes_in_flight` is nearly used up (HTTP 503). Retry after `retryAfterMs`."

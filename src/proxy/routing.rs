@@ -121,7 +121,13 @@ impl Proxy {
         }
         Err(away.map_or_else(
             || outcome_of(unroutable),
-            |(backend, failure)| unavailable_outcome(&backend, &failure),
+            |(backend, failure)| {
+                if let BackendError::NeedsSignIn { .. } = failure {
+                    let missing = (&backend.name, &failure, Some(backend.state()));
+                    return self.sign_in_outcome((&call.client, &call.method), missing, None);
+                }
+                unavailable_outcome(&backend, &failure)
+            },
         ))
     }
 
@@ -171,7 +177,12 @@ impl Proxy {
                 break;
             };
             if let Some(failure) = backend.listing_obstacle() {
-                return Err(failure);
+                // The sign-in that it waited for may have been made this moment.
+                let is_over = matches!(failure, BackendError::NeedsSignIn { .. })
+                    && backend.has_list_token().await;
+                if !is_over {
+                    return Err(failure);
+                }
             }
             let mut standing = backend.watch_catalog();
             tokio::select! {

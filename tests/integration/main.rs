@@ -47,6 +47,7 @@ mod runaway_servers;
 mod scripted_issuer;
 mod sessions;
 mod shutdown;
+mod sign_in;
 mod status;
 mod stdio_command;
 mod subscription_reconnect;

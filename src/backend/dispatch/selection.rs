@@ -13,13 +13,14 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::Instant;
+use tokio::{sync::broadcast::error::RecvError, time::Instant};
 
 use self::eviction::evict_instances;
 use super::connection_pool::{ConnectionPool, PooledConnection};
 use crate::{
     backend::{
         Backend, BackendError, ServerState,
+        credential::{CredentialSource, TokenOwner, is_per_agent},
         instance::{
             Connection, Instance, InstancePhase,
             breaker::BreakerCaller,
@@ -107,6 +108,7 @@ impl Backend {
         &self,
         request: ConnectionRequest<'_>,
     ) -> Result<SelectedConnection, BackendError> {
+        self.check_signed_in(request.client).await?;
         let era = self.era_for(request.client.era()).await?;
         match self.select(request, era).await {
             // It ended before it could be used; another takes its place, where it is not too early.
@@ -129,6 +131,54 @@ impl Backend {
             }
             attempt => attempt,
         }
+    }
+
+    /// Fails where each agent signs in to the server and that of `client` has not: no connection is begun for it.
+    async fn check_signed_in(&self, client: &Client) -> Result<(), BackendError> {
+        match self.agent_credential(client) {
+            Some(credential) => credential.check().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Completes when the agent of `client` has signed in, where that is needed.
+    pub async fn signed_in(&self, client: &Client) {
+        let (Some(credential), Some(grants)) =
+            (self.agent_credential(client), &self.connector.grants)
+        else {
+            return;
+        };
+        let mut changes = grants.subscribe_changes();
+        while let Err(BackendError::NeedsSignIn { .. }) = credential.check().await {
+            if let Err(RecvError::Closed) = changes.recv().await {
+                return;
+            }
+        }
+    }
+
+    /// Whether there is a token to list the server with.
+    pub async fn has_list_token(&self) -> bool {
+        let Some(grants) = &self.connector.grants else {
+            return false;
+        };
+        let owner = self.connector.catalog_token_owner();
+        let credential = CredentialSource::new(grants, owner, &self.connector.shared);
+        credential.check().await.is_ok()
+    }
+
+    /// The access tokens of the agent of `client`, where each has its own.
+    fn agent_credential(&self, client: &Client) -> Option<CredentialSource> {
+        let grants = self.connector.grants.as_ref();
+        let grants = grants.filter(|_| self.has_token_per_agent())?;
+        let owner = TokenOwner::Agent(client.agent.id);
+        Some(CredentialSource::new(grants, owner, &self.connector.shared))
+    }
+
+    /// Whether requests carry the access token of the agent that calls.
+    pub(in crate::backend) fn has_token_per_agent(&self) -> bool {
+        let config = self.config();
+        let remote = config.transport.remote();
+        remote.is_some_and(is_per_agent)
     }
 
     async fn select(
@@ -435,6 +485,11 @@ impl Backend {
             },
             is_for_lists: false,
             forwarded: key.forwarded.clone(),
+            token_owner: if self.has_token_per_agent() {
+                TokenOwner::Agent(client.agent.id)
+            } else {
+                TokenOwner::Gateway
+            },
             awaits_roots: self.has_roots_of(client, &key.capabilities),
             start_quota_key: identity.start_quota_key().cloned(),
             identity,
@@ -450,7 +505,7 @@ impl Backend {
         let session = client.session.as_ref();
         let owner = match session.filter(|_| self.is_split_by_roots(client, &profile)) {
             Some(session) => Sharing::Session(session.id.clone()),
-            None => Sharing::Shared,
+            None => self.widest_sharing(client),
         };
         SharingKey::new(owner, era, profile).with_forwarded(self.forwarded_headers(client))
     }
@@ -463,7 +518,7 @@ impl Backend {
 
     pub(in crate::backend) fn sharing_key(&self, client: &Client, era: Era) -> SharingKey {
         if self.pool.is_some() {
-            let key = SharingKey::new(Sharing::Shared, era, Arc::default());
+            let key = SharingKey::new(self.widest_sharing(client), era, Arc::default());
             return key.with_forwarded(self.forwarded_headers(client));
         }
         let profile = declared_capabilities(client, era);
@@ -481,9 +536,20 @@ impl Backend {
             }
             (Isolation::Agent, _) | (Isolation::Auto, Era::Legacy) => agent,
             (Isolation::Auto, Era::Modern)
-            | (Isolation::Call | Isolation::Pool | Isolation::Shared, _) => Sharing::Shared,
+            | (Isolation::Call | Isolation::Pool | Isolation::Shared, _) => {
+                self.widest_sharing(client)
+            }
         };
         SharingKey::new(owner, era, profile).with_forwarded(self.forwarded_headers(client))
+    }
+
+    /// Everybody, unless each agent has a credential of its own.
+    fn widest_sharing(&self, client: &Client) -> Sharing {
+        if self.has_token_per_agent() {
+            Sharing::Agent(client.agent.id)
+        } else {
+            Sharing::Shared
+        }
     }
 
     /// A server that asks for roots sees those of one client only. A session that it knows already on
@@ -530,6 +596,7 @@ impl Backend {
         (key.sharing == Sharing::Shared || key.sharing == anonymous)
             && key.capabilities.is_empty()
             && key.forwarded.is_none()
+            && !self.has_token_per_agent()
             && self.catalog.era().is_none_or(|era| era == key.era)
     }
 

@@ -15,6 +15,7 @@ use super::{Connection, handshake, identity::InstanceIdentity, reconnect::StartQ
 use crate::{
     backend::{
         BackendError, SharedState,
+        credential::{CredentialSource, TokenOwner, is_per_agent},
         link::{
             Link,
             gateway_peer::GatewayPeer,
@@ -29,11 +30,12 @@ use crate::{
             websocket,
         },
     },
-    config::{EraPin, Remote, Secret, Server, Transport},
+    config::{Auth, EraPin, Remote, Secret, Server, Transport},
     control_socket,
     limiter::{ByteBudget, CallLimit},
     mcp::{Era, Raw},
     names::ServerName,
+    oauth_client::Grants,
     session::{ForwardedHeaders, Session},
     task::Tasks,
 };
@@ -57,6 +59,7 @@ pub(crate) struct BackendConnector {
     pub(in crate::backend) session_filters: SessionFilters,
     pub(in crate::backend) byte_budget: ByteBudget,
     pub(in crate::backend) http_calls: CallLimit,
+    pub(in crate::backend) grants: Option<Grants>,
     pub(crate) shared: Arc<SharedState>,
 }
 
@@ -72,6 +75,8 @@ pub(crate) struct ConnectSpec {
     pub(crate) is_for_lists: bool,
     /// Headers of its callers that the server gets with every request.
     pub(crate) forwarded: Option<Arc<ForwardedHeaders>>,
+    /// Whose access tokens its requests carry, where the server takes such.
+    pub(in crate::backend) token_owner: TokenOwner,
     /// Whether it is to be known before the first call if the server asks for roots, and that has to
     /// wait until the server has them where the connection is one client's own.
     pub(crate) awaits_roots: bool,
@@ -99,6 +104,15 @@ impl BackendConnector {
     /// What the config says of the server at present, for a look.
     pub(in crate::backend) fn config(&self) -> arc_swap::Guard<Arc<Server>> {
         self.live_config.current()
+    }
+
+    /// Whose access tokens the catalog's connections carry.
+    pub(in crate::backend) fn catalog_token_owner(&self) -> TokenOwner {
+        let config = self.config();
+        match config.transport.remote() {
+            Some(remote) if is_per_agent(remote) => TokenOwner::Lists,
+            Some(_) | None => TokenOwner::Gateway,
+        }
     }
 
     /// Connects and greets, within the time a start may take. A connection that nobody gets, since
@@ -169,13 +183,7 @@ impl BackendConnector {
                 connected.map_err(|failure| failure.with_endpoint_hint(remote))
             }
             Transport::Sse(remote) => self.connect_sse(remote, wanted).await,
-            Transport::WebSocket(remote) => {
-                let requests = self.new_pending_requests(wanted);
-                let link =
-                    websocket::open(&wanted.remote(remote), requests, config.connect_timeout)
-                        .await?;
-                self.handshake(link, wanted, None).await
-            }
+            Transport::WebSocket(remote) => self.connect_websocket(remote, wanted).await,
             Transport::Builtin => {
                 let (ours, theirs) = tokio::io::duplex(BUILTIN_PIPE_BYTES);
                 let requests = self.new_pending_requests(wanted);
@@ -251,6 +259,40 @@ impl BackendConnector {
         connection
     }
 
+    /// A socket carries the access token of the moment when it is opened, and that one alone.
+    async fn connect_websocket(
+        &self,
+        remote: &Remote,
+        wanted: &ConnectSpec,
+    ) -> Result<Arc<Connection>, BackendError> {
+        let remote = wanted.remote(remote);
+        let connect = self.config().connect_timeout;
+        let open = |authorization| {
+            websocket::open(
+                &remote,
+                self.new_pending_requests(wanted),
+                connect,
+                authorization,
+            )
+        };
+        let link = match self.credential(&remote, wanted) {
+            Some(credential) => credential.open(open).await?,
+            None => open(None).await?,
+        };
+        self.handshake(link, wanted, None).await
+    }
+
+    /// What gives the requests of a connection their access tokens, where the server takes such.
+    fn credential(&self, remote: &Remote, wanted: &ConnectSpec) -> Option<CredentialSource> {
+        let takes_tokens = matches!(remote.auth, Auth::OAuth2(_));
+        let grants = self.grants.as_ref().filter(|_| takes_tokens)?;
+        Some(CredentialSource::new(
+            grants,
+            wanted.token_owner,
+            &self.shared,
+        ))
+    }
+
     async fn connect_http(
         &self,
         remote: &Remote,
@@ -260,6 +302,7 @@ impl BackendConnector {
             &wanted.remote(remote),
             self.new_pending_requests(wanted),
             self.config().connect_timeout,
+            self.credential(remote, wanted),
         )?;
         self.handshake(link, wanted, None).await
     }
@@ -274,6 +317,7 @@ impl BackendConnector {
             &wanted.remote(remote),
             requests,
             self.config().connect_timeout,
+            self.credential(remote, wanted),
         )
         .await?;
         // HTTP+SSE exists in the legacy era only.

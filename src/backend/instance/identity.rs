@@ -67,6 +67,7 @@ pub(in crate::backend) struct SharedBy {
     start_quota_key: Option<StartQuotaKey>,
     /// The one agent.
     pub(in crate::backend) agent: Option<String>,
+    pub(in crate::backend) agent_id: Option<AgentId>,
     /// The one session, as the log and the audit call it.
     pub(in crate::backend) session: Option<String>,
     /// Cancelled with that session.
@@ -84,6 +85,7 @@ impl SharedBy {
             start_quota_key: (id != AgentId::ANONYMOUS)
                 .then_some(StartQuotaKey::Caller(Sharing::Agent(id))),
             agent: Some(client.agent.name.clone()),
+            agent_id: Some(id),
             session: None,
             session_ended: None,
             era,
@@ -101,6 +103,7 @@ impl SharedBy {
                 .or_else(|| owner.clone().map(StartQuotaKey::Caller)),
             sharing: owner.unwrap_or(of_agent.sharing),
             agent: of_agent.agent,
+            agent_id: of_agent.agent_id,
             session: session.map(|session| session.log_id.clone()),
             session_ended: session.map(|session| session.ended.clone()),
             era,
@@ -113,6 +116,7 @@ impl SharedBy {
             sharing: Sharing::Shared,
             start_quota_key: None,
             agent: None,
+            agent_id: None,
             session: None,
             session_ended: None,
             era,

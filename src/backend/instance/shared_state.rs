@@ -28,13 +28,14 @@ use crate::{
     lock::lock,
     mcp::Era,
     names::ServerName,
+    store::GrantOwner,
     task::Tasks,
 };
 
 /// What is known of a server beyond one connection.
 #[derive(Debug)]
 pub(crate) struct SharedState {
-    server: ServerName,
+    pub(in crate::backend) server: ServerName,
     eras: [AtomicU8; 2],
     /// Of all its instances, also of those that are no more.
     pub(in crate::backend) restarts: AtomicU64,
@@ -53,6 +54,8 @@ pub(crate) struct SharedState {
     list_reads: Arc<ListReads>,
     /// When it was last to be listed since a call was answered after a refusal.
     credential_relisted: Mutex<Option<Instant>>,
+    /// Whose access token it was listed with last, where each agent has its own.
+    list_owner: Mutex<Option<GrantOwner>>,
     updates: UpdateSender,
 }
 
@@ -122,6 +125,7 @@ impl SharedState {
             parent: OnceLock::new(),
             list_reads: Arc::default(),
             credential_relisted: Mutex::default(),
+            list_owner: Mutex::default(),
             updates: updates.clone(),
         }
     }
@@ -255,6 +259,16 @@ impl SharedState {
     /// Notes that its lists were read.
     pub(in crate::backend) fn note_listed(&self) {
         self.listed().send_replace(true);
+    }
+
+    /// Notes whose access token its lists are asked for with.
+    pub(in crate::backend) fn note_list_owner(&self, owner: GrantOwner) {
+        *lock(&self.list_owner) = Some(owner);
+    }
+
+    /// Whose access token it was listed with last, where each agent has its own.
+    pub(in crate::backend) fn list_owner(&self) -> Option<GrantOwner> {
+        *lock(&self.list_owner)
     }
 
     /// Whether its lists were ever read by this process.

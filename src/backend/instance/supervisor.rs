@@ -8,7 +8,7 @@ use std::{future::ready, pin::pin, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream};
 use tokio::{
-    sync::OwnedSemaphorePermit,
+    sync::{OwnedSemaphorePermit, broadcast::error::RecvError},
     time::{Instant, sleep, timeout},
 };
 
@@ -20,8 +20,8 @@ use super::{
 };
 use crate::{
     backend::{
-        BackendError, link::pending::PendingRequests, live_config::LiveConfig,
-        state_machine::ServerEvent,
+        BackendError, credential::CredentialSource, link::pending::PendingRequests,
+        live_config::LiveConfig, state_machine::ServerEvent,
     },
     mcp::{Era, Method, Raw},
 };
@@ -51,6 +51,7 @@ impl BackendConnector {
                 session: None,
                 is_for_lists: false,
                 forwarded: None,
+                token_owner: self.catalog_token_owner(),
                 awaits_roots: false,
                 identity: Arc::clone(&instance.identity),
                 start_quota_key: start_quota_key.take(),
@@ -69,6 +70,10 @@ impl BackendConnector {
                     };
                     self.count_lost(&instance, &wanted, up.elapsed());
                     (failure, ServerEvent::Lost)
+                }
+                Err(failure @ BackendError::NeedsSignIn { .. }) => {
+                    self.wait_signed_in(&instance, failure).await;
+                    continue;
                 }
                 Err(failure) => {
                     self.count_failed_attempt(&instance, &wanted, start);
@@ -123,6 +128,38 @@ impl BackendConnector {
         self.renew_subscriptions(instance, &connection);
         let slept = self.serve_or_sleep(instance, connection).await;
         (!slept).then(|| requests.lost_error())
+    }
+
+    /// Waits until there is a token for the lists of the server, or the config has changed. Calls meanwhile are told
+    /// of `missing`; nothing is tried, and nothing counts as failed.
+    async fn wait_signed_in(&self, instance: &Instance, missing: BackendError) {
+        let (event, reason) = (ServerEvent::SignInNeeded, Some(missing.to_string()));
+        self.shared.state_machine().apply(event, reason);
+        let mut rewrites = self.live_config.updates();
+        let Some(grants) = &self.grants else {
+            return;
+        };
+        let mut changes = grants.subscribe_changes();
+        let credential = CredentialSource::new(grants, self.catalog_token_owner(), &self.shared);
+        loop {
+            let failure = missing.clone();
+            instance.set_phase(InstancePhase::Down { failure });
+            if !matches!(
+                credential.check().await,
+                Err(BackendError::NeedsSignIn { .. })
+            ) {
+                return;
+            }
+            tokio::select! {
+                change = changes.recv() => if let Err(RecvError::Closed) = change {
+                    return;
+                },
+                () = rewrites.changed() => return,
+                // Whoever waits is told again.
+                () = instance.retry.hurried() => {}
+                () = instance.stop.cancelled() => return,
+            }
+        }
     }
 
     /// Time until the next attempt that nobody asks for.

@@ -16,6 +16,7 @@ use crate::{
     limiter::{ByteBudget, CallLimit},
     mcp::GatewayId,
     names::ServerName,
+    oauth_client::Grants,
     session::Session,
 };
 
@@ -50,6 +51,8 @@ pub(crate) struct UpstreamContext {
     pub(crate) byte_budget: ByteBudget,
     /// How many requests over HTTP may be under way.
     pub(crate) http_calls: CallLimit,
+    /// Access tokens for servers.
+    pub(crate) grants: Option<Grants>,
 }
 
 /// The viewer, as soon as there is one: the rules and the catalog come after the backends.
@@ -90,6 +93,7 @@ impl UpstreamContext {
             session_filters: SessionFilters::unfiltered(),
             byte_budget: ByteBudget::new(usize::MAX),
             http_calls: CallLimit::new(usize::MAX),
+            grants: None,
         }
     }
 }

@@ -1,6 +1,6 @@
 use super::*;
 
-const EVENTS: [(char, ServerEvent); 12] = [
+const EVENTS: [(char, ServerEvent); 13] = [
     ('g', ServerEvent::Greeted),
     ('l', ServerEvent::Listed),
     ('o', ServerEvent::Lost),
@@ -13,6 +13,7 @@ const EVENTS: [(char, ServerEvent); 12] = [
     ('z', ServerEvent::FellAsleep),
     ('b', ServerEvent::Started),
     ('p', ServerEvent::ListedPartly),
+    ('i', ServerEvent::SignInNeeded),
 ];
 
 /// Each row says where every event leads from one state.
@@ -20,17 +21,18 @@ const EVENTS: [(char, ServerEvent); 12] = [
 fn every_event_in_every_state() {
     use ServerState::{
         Connected as C, Connecting as N, Degraded as D, Disabled as Off, Disconnected as Dis,
-        Failed as F, NeedsReauth as R,
+        Failed as F, NeedsReauth as R, NeedsSignIn as S,
     };
     let table = [
-        //    g    l    o    m    r    s    u    x    w    z    b    p
-        (C, [N, C, Dis, D, R, Off, D, Dis, C, Dis, N, D]),
-        (N, [N, C, F, D, R, Off, D, F, N, Dis, N, D]),
-        (D, [N, C, Dis, D, R, Off, D, Dis, D, Dis, N, D]),
-        (Off, [Off; 12]),
-        (Dis, [N, Dis, Dis, Dis, R, Off, Dis, Dis, F, Dis, N, Dis]),
-        (F, [N, F, F, F, R, Off, F, F, F, Dis, N, F]),
-        (R, [N, C, Dis, R, R, Off, R, F, R, Dis, N, D]),
+        //    g    l    o    m    r    s    u    x    w    z    b    p  i
+        (C, [N, C, Dis, D, R, Off, D, Dis, C, Dis, N, D, S]),
+        (N, [N, C, F, D, R, Off, D, F, N, Dis, N, D, S]),
+        (D, [N, C, Dis, D, R, Off, D, Dis, D, Dis, N, D, S]),
+        (Off, [Off; 13]),
+        (Dis, [N, Dis, Dis, Dis, R, Off, Dis, Dis, F, Dis, N, Dis, S]),
+        (F, [N, F, F, F, R, Off, F, F, F, Dis, N, F, S]),
+        (R, [N, C, Dis, R, R, Off, R, F, R, Dis, N, D, S]),
+        (S, [N, C, Dis, S, R, Off, S, F, S, Dis, N, D, S]),
     ];
     for (index, (state, row)) in table.into_iter().enumerate() {
         assert_eq!(ServerState::ALL[index], state, "the table has every state");

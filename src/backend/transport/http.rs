@@ -24,7 +24,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{
     HeaderMap, HeaderValue, Method as Verb, Request as HttpRequest, Response, StatusCode,
-    header::{ALLOW, CONTENT_TYPE, HOST, RETRY_AFTER},
+    header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HOST, RETRY_AFTER},
 };
 use http_body::Body;
 use http_body_util::{BodyExt, Full, Limited};
@@ -37,6 +37,7 @@ use tokio::{
 use crate::{
     backend::{
         BackendError,
+        credential::CredentialSource,
         link::{
             Exchange, HttpChannel, Link, each_message,
             pending::{PendingExchange, PendingRequests},
@@ -75,6 +76,8 @@ pub(crate) struct HttpLink {
     requests: Arc<PendingRequests>,
     link: OnceLock<Weak<Link>>,
     headers: Mutex<LinkHeaders>,
+    /// What gives each request its access token, where the server takes such.
+    credential: Option<CredentialSource>,
     posts: Semaphore,
     url: RequestUrl,
 }
@@ -84,6 +87,7 @@ pub(crate) fn open(
     remote: &Remote,
     requests: Arc<PendingRequests>,
     connect: Duration,
+    credential: Option<CredentialSource>,
 ) -> Result<Arc<Link>, BackendError> {
     let way = HttpTransport::new(remote, connect, &requests.tasks)?;
     let mut headers = http_client::request_headers(remote, &requests.settings.peer.own_id)?;
@@ -95,6 +99,7 @@ pub(crate) fn open(
         requests: Arc::clone(&requests),
         link: OnceLock::new(),
         headers: Mutex::new(LinkHeaders::new(headers)),
+        credential,
         posts: Semaphore::new(POSTS_MAX),
         url: RequestUrl::new(&remote.url, !remote.is_from_variable)?,
     });
@@ -431,8 +436,32 @@ impl HttpLink {
         failure
     }
 
-    /// Sends a request, and `again` where it is redirected within the origin.
+    /// Sends a request with the access token of the moment, and once more with the next one.
     async fn send(
+        &self,
+        verb: Verb,
+        (body, again): (Bytes, impl Fn() -> Bytes + Send + Sync),
+        add: impl Fn(&mut HeaderMap, Option<Era>) + Send + Sync,
+    ) -> Result<Response<ResponseBody>, BackendError> {
+        let Some(credential) = &self.credential else {
+            return self.send_redirected(verb, (body, again), add).await;
+        };
+        let (add, body) = (&add, &body);
+        let send = |authorization: Option<HeaderValue>| {
+            let add = move |headers: &mut HeaderMap, era| {
+                add(headers, era);
+                if let Some(authorization) = &authorization {
+                    headers.insert(AUTHORIZATION, authorization.clone());
+                }
+            };
+            let again = || body.clone();
+            self.send_redirected(verb.clone(), (body.clone(), again), add)
+        };
+        Box::pin(credential.send(send)).await
+    }
+
+    /// Sends a request, and `again` where it is redirected within the origin.
+    async fn send_redirected(
         &self,
         verb: Verb,
         (body, again): (Bytes, impl Fn() -> Bytes + Send + Sync),

@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::{Sink, SinkExt, StreamExt, stream::SplitStream};
-use http::HeaderValue;
+use http::{HeaderValue, header::AUTHORIZATION};
 use tokio::{
     net::TcpStream,
     sync::mpsc,
@@ -53,6 +53,7 @@ pub(crate) async fn open(
     remote: &Remote,
     requests: Arc<PendingRequests>,
     connect: Duration,
+    authorization: Option<HeaderValue>,
 ) -> Result<Arc<Link>, BackendError> {
     let peer = &requests.settings.peer;
     let url = RequestUrl::new(&remote.url, !remote.is_from_variable)?;
@@ -89,6 +90,9 @@ pub(crate) async fn open(
     request
         .headers_mut()
         .extend(http_client::request_headers(remote, &peer.own_id)?);
+    if let Some(authorization) = authorization {
+        request.headers_mut().insert(AUTHORIZATION, authorization);
+    }
     request
         .headers_mut()
         .insert("sec-websocket-protocol", HeaderValue::from_static("mcp"));

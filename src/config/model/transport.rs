@@ -278,6 +278,19 @@ impl Serialize for Transport {
     }
 }
 
+impl Transport {
+    /// The server, where it is one behind a URL.
+    pub fn remote(&self) -> Option<&Remote> {
+        match self {
+            Self::Auto(remote)
+            | Self::Http(remote)
+            | Self::Sse(remote)
+            | Self::WebSocket(remote) => Some(remote),
+            Self::Builtin | Self::ControlSocket(_) | Self::Stdio(_) => None,
+        }
+    }
+}
+
 impl StdioCommand {
     fn to_section(&self) -> TransportSection {
         let cwd = self.cwd.as_deref();

@@ -18,7 +18,7 @@ pub(super) fn board(tasks: &Tasks) -> (Arc<CatalogStore>, Config, Backends) {
     };
     let config = config::parse([source], &Environment::default()).unwrap();
     let config = config.config;
-    let (backends, _) = Backends::new(&config, None, tasks);
+    let (backends, _) = Backends::new(&config, None, None, tasks);
     let board = CatalogStore::new(&config, &backends, tasks.stop_token().clone());
     (Arc::new(board), config, backends)
 }

@@ -90,7 +90,8 @@ impl ReplicaReport {
             | ServerState::Disabled
             | ServerState::Disconnected
             | ServerState::Failed
-            | ServerState::NeedsReauth => self.rests,
+            | ServerState::NeedsReauth
+            | ServerState::NeedsSignIn => self.rests,
         };
         may_answer && !self.is_ejected()
     }

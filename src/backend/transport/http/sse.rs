@@ -1,12 +1,15 @@
 //! Servers behind HTTP+SSE of 2024-11-05: a stream in, POSTs to the endpoint it names out.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use http::{
     HeaderMap, HeaderValue, Method as Verb, Request as HttpRequest, Response, StatusCode,
-    header::{ACCEPT, CONTENT_TYPE},
+    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE},
 };
 use http_body_util::{BodyExt, Full, Limited};
 use tokio::{sync::mpsc, task::yield_now, time::timeout};
@@ -23,9 +26,11 @@ use super::{
 use crate::{
     backend::{
         BackendError,
+        credential::CredentialSource,
         link::{Link, outbound::QueuedMessage, pending::PendingRequests},
     },
     config::Remote,
+    lock::lock,
     mcp::{Message, sse},
 };
 
@@ -47,11 +52,12 @@ pub(crate) async fn open(
     remote: &Remote,
     requests: Arc<PendingRequests>,
     connect: Duration,
+    credential: Option<CredentialSource>,
 ) -> Result<Arc<Link>, BackendError> {
     let client = http_client::new(remote, connect)?;
     let peer = &requests.settings.peer;
     let headers = http_client::request_headers(remote, &peer.own_id)?;
-    let (url, answer) = get_stream(&client, remote, &headers).await?;
+    let (url, answer) = get_stream(&client, remote, (&headers, credential.as_ref())).await?;
     peer.note_response(&answer)?;
     let mut stream = SseStream {
         body: event_body(answer)?,
@@ -70,6 +76,7 @@ pub(crate) async fn open(
         client,
         endpoint,
         headers,
+        credential,
         requests,
     };
     tasks.spawn("sse writer", write(context, queue));
@@ -123,18 +130,50 @@ impl SseStream {
 async fn get_stream(
     client: &HttpClient,
     remote: &Remote,
-    headers: &HeaderMap,
+    (headers, credential): (&HeaderMap, Option<&CredentialSource>),
 ) -> Result<(RequestUrl, Response<ResponseBody>), BackendError> {
     let url = RequestUrl::new(&remote.url, !remote.is_from_variable)?;
-    send_redirected(client, url, || {
+    let request = || {
         let mut request = HttpRequest::new(Full::new(Bytes::new()));
         request.headers_mut().clone_from(headers);
         request
             .headers_mut()
             .insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
         request
-    })
-    .await
+    };
+    send_authorized(client, (url, credential), request).await
+}
+
+/// Sends what `request` makes to the URL with the access token of the moment, and once more with the next one; see
+/// [`send_redirected`].
+async fn send_authorized(
+    client: &HttpClient,
+    (url, credential): (RequestUrl, Option<&CredentialSource>),
+    request: impl Fn() -> HttpRequest<Full<Bytes>>,
+) -> Result<(RequestUrl, Response<ResponseBody>), BackendError> {
+    let Some(credential) = credential else {
+        return send_redirected(client, url, request).await;
+    };
+    let reached = Mutex::new(url.clone());
+    let (request, at) = (&request, &reached);
+    let response = credential.send(|authorization| {
+        let url = url.clone();
+        async move {
+            let sent = send_redirected(client, url, || {
+                let mut request = request();
+                if let Some(authorization) = &authorization {
+                    let headers = request.headers_mut();
+                    headers.insert(AUTHORIZATION, authorization.clone());
+                }
+                request
+            });
+            let (url, response) = sent.await?;
+            *lock(at) = url;
+            Ok(response)
+        }
+    });
+    let response = response.await?;
+    Ok((lock(&reached).clone(), response))
 }
 
 /// Sends what `request` makes to `url`, and where redirects lead to; with the URL that it has in the end.
@@ -233,6 +272,7 @@ struct SsePoster {
     client: HttpClient,
     endpoint: RequestUrl,
     headers: HeaderMap,
+    credential: Option<CredentialSource>,
     requests: Arc<PendingRequests>,
 }
 
@@ -292,7 +332,8 @@ impl SsePoster {
 
     /// Posts a message, where redirects lead to.
     async fn send(&self, message: &Bytes) -> Result<Response<ResponseBody>, String> {
-        let sent = send_redirected(&self.client, self.endpoint.clone(), || {
+        let to = (self.endpoint.clone(), self.credential.as_ref());
+        let sent = send_authorized(&self.client, to, || {
             let mut request = HttpRequest::new(Full::new(message.clone()));
             *request.method_mut() = Verb::POST;
             request.headers_mut().clone_from(&self.headers);
@@ -375,6 +416,7 @@ mod tests {
             client: http_client::new(&Remote::example(&endpoint), ACK_TIMEOUT * 10).unwrap(),
             endpoint: RequestUrl::new(&endpoint, true).unwrap(),
             headers: HeaderMap::new(),
+            credential: None,
             requests: PendingRequests::new(LinkSettings::example(), None, Tasks::new()),
         };
         let (send, queue) = mpsc::channel(1);

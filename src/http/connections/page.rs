@@ -1,0 +1,257 @@
+//! What `/connections` looks like.
+
+use http::{
+    HeaderMap, HeaderValue,
+    header::{
+        CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY,
+        X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    },
+};
+use maud::{DOCTYPE, Markup, html};
+use url::Url;
+
+use super::shown_host;
+use crate::{
+    names::ServerName,
+    oauth_client::{GrantStatus, GrantSummary},
+    sign_in::{LinkTarget, SignInPerson},
+};
+
+/// What the browser may do with a page: show it, and send its forms to us.
+const POLICY: &str = "default-src 'none'; style-src 'sha256-OeV7mxunPNw+lUwBOzRGJsh/0HEkwkavFO51Qr1jkGo='; base-uri 'none'; form-action 'self'; \
+     frame-ancestors 'none'";
+
+const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;margin:2em auto;max-width:45em;padding:0 1em;\
+color:#222;background:#fff}table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.5em .7em;\
+border-bottom:1px solid #ddd;vertical-align:top}form{display:inline}button,input{font:inherit;padding:.3em .8em}\
+.notice{border-left:4px solid #1f6feb;padding:.5em 1em;background:#f2f6fc}.error{border-color:#b3261e;\
+background:#fdf1f0}.connected{color:#0a7d33}.expired{color:#b3261e}";
+
+/// What every page shows.
+pub(super) struct PageContext<'p> {
+    /// Who uses the browser.
+    pub(super) person: Option<&'p SignInPerson>,
+    /// The servers that they can sign in to.
+    pub(super) connections: Vec<GrantSummary>,
+    /// For forms.
+    pub(super) token: String,
+    /// Whether agents have keys.
+    pub(super) takes_keys: bool,
+}
+
+/// What a page says first.
+pub(super) enum Notice {
+    None,
+    /// Something went wrong.
+    Failed(String),
+    /// The form is not one of ours, or too old.
+    InvalidForm,
+    /// The browser goes on to an issuer.
+    Leaving(Option<ServerName>, Url),
+    /// A link was opened, with its code.
+    Link(LinkTarget, String),
+    /// The sign-in was begun in another browser.
+    OtherBrowser,
+    /// The link is for somebody else than who uses the browser.
+    OtherPerson(SignInPerson),
+    SignedIn(ServerName),
+    UnknownCode,
+}
+
+/// Lets a browser show a page, and nothing else.
+pub(super) fn set_headers(headers: &mut HeaderMap) {
+    for (name, value) in [
+        (CONTENT_TYPE, "text/html; charset=utf-8"),
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (X_FRAME_OPTIONS, "DENY"),
+        // With none at all, browsers do not say of which site a form is.
+        (REFERRER_POLICY, "same-origin"),
+        (CACHE_CONTROL, "no-store"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+}
+
+/// A page.
+pub(super) fn render(page: &PageContext<'_>, notice: &Notice) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width";
+                @if let Notice::Leaving(_, url) = notice {
+                    meta http-equiv="refresh" content=(format!("0;url={url}"));
+                }
+                title { "Tollbridge: connections" }
+                style { (maud::PreEscaped(STYLE)) }
+            }
+            body {
+                main {
+                    h1 { "Connections" }
+                    (render_notice(page, notice))
+                    @if !matches!(notice, Notice::Leaving(..)) {
+                        @match page.person {
+                            Some(person) => (render_person(page, person)),
+                            None => @if !matches!(notice, Notice::Link(..)) { (render_entrance(page)) },
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn render_notice(page: &PageContext<'_>, notice: &Notice) -> Markup {
+    let error = |text: Markup| html! { p.notice.error role="alert" { (text) } };
+    match notice {
+        Notice::None => html! {},
+        Notice::Failed(reason) => error(html! { "This did not work: " (reason) }),
+        Notice::InvalidForm => error(html! { "The form has expired. Try again." }),
+        Notice::Leaving(server, url) => html! {
+            p.notice role="status" {
+                "To sign in" @if let Some(server) = server { " to " b { (server.as_str()) } } ", go on to "
+                a href=(url) { (shown_host(url)) } "."
+            }
+        },
+        Notice::Link(LinkTarget { person, server }, code) => html! {
+            p.notice role="status" {
+                @if let Some(server) = server {
+                    "You are about to sign in to " b { (server.as_str()) } ". "
+                }
+                "What you sign in to will be used by " b { (person.name()) }
+                ". Go on only if this code is the one that your own client shows: " b { (code) }
+            }
+            (button(page, "enter", ("code", code), "Continue"))
+        },
+        Notice::OtherBrowser => error(html! {
+            "This sign-in was not begun in this browser, so nothing was connected. Open the link of your client again."
+        }),
+        Notice::OtherPerson(person) => error(html! {
+            "This link is for " b { (person.name()) } ", and this browser is used by somebody else. Nothing was \
+             connected. Leave first if you are " (person.name()) "."
+        }),
+        Notice::SignedIn(server) => html! {
+            p.notice role="status" {
+                "You are signed in to " b { (server.as_str()) } ". Return to your client and go on there."
+            }
+        },
+        Notice::UnknownCode => error(html! {
+            "The code is unknown, used or expired. Make the call again to get a new link."
+        }),
+    }
+}
+
+/// How a browser becomes that of an agent.
+fn render_entrance(page: &PageContext<'_>) -> Markup {
+    html! {
+        p { "Enter the code that your client shows." }
+        form method="post" action="/connections" {
+            (hidden(page, "enter"))
+            label for="code" { "Code " }
+            input id="code" name="code" autocomplete="one-time-code" autocapitalize="characters" required;
+            " " button { "Continue" }
+        }
+        @if page.takes_keys {
+            p { "Or enter the API key of your agent." }
+            form method="post" action="/connections" {
+                (hidden(page, "key"))
+                label for="key" { "API key " }
+                input id="key" name="key" type="password" autocomplete="off" required;
+                " " button { "Continue" }
+            }
+        }
+    }
+}
+
+fn render_person(page: &PageContext<'_>, person: &SignInPerson) -> Markup {
+    html! {
+        p {
+            "Servers that " b { (person.name()) } " uses. "
+            (button(page, "leave", ("server", ""), "Leave"))
+        }
+        @if page.connections.is_empty() {
+            p { "There is no server to sign in to." }
+        } @else {
+            table {
+                thead { tr { th { "Server" } th { "State" } th { "Scopes" } th { "Actions" } } }
+                tbody {
+                    @for connection in &page.connections { (render_connection(page, connection)) }
+                }
+            }
+        }
+    }
+}
+
+fn render_connection(page: &PageContext<'_>, connection: &GrantSummary) -> Markup {
+    let server = connection.server.as_str();
+    let (class, text, action) = match connection.status {
+        GrantStatus::Connected => ("connected", "connected", "Use another account"),
+        GrantStatus::Expired => ("expired", "expired", "Sign in again"),
+        GrantStatus::NeedsSignIn => ("needs", "needs you", "Sign in"),
+    };
+    html! {
+        tr {
+            th scope="row" { (server) }
+            td class=(class) { (text) }
+            td { (connection.scopes.join(" ")) }
+            td {
+                (button(page, "start", ("server", server), action))
+                @if connection.status != GrantStatus::NeedsSignIn {
+                    " " (button(page, "revoke", ("server", server), "Revoke"))
+                }
+            }
+        }
+    }
+}
+
+/// A form that is only a button.
+fn button(page: &PageContext<'_>, action: &str, (name, value): (&str, &str), text: &str) -> Markup {
+    html! {
+        form method="post" action="/connections" {
+            (hidden(page, action))
+            input type="hidden" name=(name) value=(value);
+            button { (text) @if name == "server" && !value.is_empty() { " (" (value) ")" } }
+        }
+    }
+}
+
+fn hidden(page: &PageContext<'_>, action: &str) -> Markup {
+    html! {
+        input type="hidden" name="action" value=(action);
+        input type="hidden" name="token" value=(page.token);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
+    use sha2::{Digest, Sha256};
+
+    use super::*;
+
+    #[test]
+    fn only_our_style_is_used() {
+        let hash = STANDARD.encode(Sha256::digest(STYLE));
+        assert!(POLICY.contains(&format!("'sha256-{hash}'")), "{hash}");
+        assert!(POLICY.starts_with("default-src 'none';"));
+    }
+
+    #[test]
+    fn foreign_text_is_no_markup() {
+        let context = PageContext {
+            person: None,
+            connections: Vec::new(),
+            token: "t".to_owned(),
+            takes_keys: true,
+        };
+        let said = "<script>alert(1)</script>\"'&".to_owned();
+        let page = render(&context, &Notice::Failed(said)).into_string();
+        assert!(!page.contains("<script"), "{page}");
+        let url = Url::parse("https://issuer.example/a?b=\"><script>&c=1").unwrap();
+        let server = ServerName::parse("x").unwrap();
+        let page = render(&context, &Notice::Leaving(Some(server), url)).into_string();
+        assert!(!page.contains("<script"), "{page}");
+    }
+}

@@ -1,0 +1,421 @@
+//! Agents sign in to servers that take tokens of an OAuth issuer, and nobody uses what another was granted.
+
+mod harness;
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+use tollbridge::{
+    names::ServerName,
+    sign_in::{LinkTarget, SignInPerson},
+};
+
+use crate::support::{
+    Client, Front, Gateway, TestGateway,
+    client::Who,
+    issuer::{Behaviour, Issuer},
+    value,
+};
+use harness::{Browser, ProtectedServer};
+
+/// A client that can show URLs.
+const URL_ELICITATION: &str = r#"{"elicitation":{"url":{}}}"#;
+
+/// What `client` is answered to a call of `tool`.
+async fn call(client: &Client, id: &str, tool: &str) -> Value {
+    call_with(client, id, tool, "").await
+}
+
+/// The same with further params.
+async fn call_with(client: &Client, id: &str, tool: &str, more: &str) -> Value {
+    let members = format!(r#""name":"{tool}","arguments":{{}}{more}"#);
+    client.ask(id, "tools/call", &members).await;
+    let answer = client.answer(id).await;
+    let part = answer.result.or(answer.error).unwrap();
+    value(&part)
+}
+
+/// The link in an answer that says so in words.
+fn link_of(answer: &Value) -> String {
+    assert_eq!(answer["isError"], true, "{answer}");
+    let data = &answer["_meta"]["tollbridge/failure"];
+    assert_eq!(data["code"], "NEEDS_SIGN_IN", "{answer}");
+    assert_eq!(data["retryable"], false, "{answer}");
+    let url = data["signIn"]["url"].as_str().unwrap();
+    let code = data["signIn"]["code"].as_str().unwrap();
+    let text = answer["content"][0]["text"].as_str().unwrap();
+    assert!(text.contains(url) && text.contains(code), "{text}");
+    url.to_owned()
+}
+
+/// Whose token a call came with.
+fn user(answer: &Value) -> &str {
+    answer["structuredContent"]["user"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{answer}"))
+}
+
+/// Lets `user` be who logs in at the issuer.
+fn log_in_as(issuer: &Issuer, user: &str) {
+    issuer.change(|it| {
+        it.user.insert("sub".to_owned(), user.into());
+    });
+}
+
+/// A gateway in front of one server that lists its tools to everybody, as `x`.
+async fn with_open_lists(issuer: &Issuer) -> (ProtectedServer, Gateway) {
+    let server = ProtectedServer::with_open_lists(issuer).await;
+    let gateway = TestGateway::new().section("x", &server.config());
+    (server, gateway.start().await)
+}
+
+#[tokio::test]
+async fn the_first_call_gives_a_link_and_the_next_one_is_answered() {
+    let issuer = Issuer::start(Behaviour::default()).await;
+    let (_server, gateway) = with_open_lists(&issuer).await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    let link = link_of(&call(&client, "1", "mcp_x_echo").await);
+    assert_eq!(
+        link_of(&call(&client, "2", "mcp_x_echo").await),
+        link,
+        "one link"
+    );
+    let browser = Browser::new(&gateway);
+    let page = browser.sign_in(&link).await;
+    assert!(page.contains("You are signed in to"), "{page}");
+    assert_eq!(user(&call(&client, "3", "mcp_x_echo").await), "ada");
+    gateway.stop().await;
+}
+
+/// Connecting lists all with no prompt; the first call to the third gives one link; after it the same session calls;
+/// revoking one leaves four.
+#[tokio::test]
+async fn five_servers_behind_one_route() {
+    let issuer = Issuer::start(Behaviour::default()).await;
+    let mut gateway = TestGateway::new();
+    let mut servers = Vec::new();
+    for name in ["a", "b", "c", "d", "e"] {
+        let server = ProtectedServer::start(&issuer).await;
+        gateway = gateway.section(name, &server.config());
+        servers.push(server);
+    }
+    let gateway = gateway.launch().await;
+    let operator = Browser::new(&gateway);
+    for name in ["a", "b", "c", "d", "e"] {
+        let status = gateway
+            .status_until(name, |it| it["state"] == "needs_sign_in")
+            .await;
+        assert_eq!(status["failed_starts"], 0, "it waits: {status}");
+        log_in_as(&issuer, "operator");
+        operator.sign_in(&operator_link(&gateway, name)).await;
+        gateway
+            .status_until(name, |it| it["state"] == "connected")
+            .await;
+    }
+    gateway.tools_until(|tools| tools.len() == 5).await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    let authorized = issuer.count("/authorize");
+    let link = link_of(&call(&client, "1", "mcp_c_echo").await);
+    assert_eq!(
+        issuer.count("/authorize"),
+        authorized,
+        "nothing is begun for nobody"
+    );
+    log_in_as(&issuer, "ada");
+    let browser = Browser::new(&gateway);
+    browser.sign_in(&link).await;
+    assert_eq!(user(&call(&client, "2", "mcp_c_echo").await), "ada");
+    for (id, name) in [("3", "a"), ("4", "b"), ("5", "d"), ("6", "e")] {
+        let page = browser.open("/connections").await;
+        assert!(
+            page.row(name).unwrap().contains("needs you"),
+            "{}",
+            page.text
+        );
+        let page = browser.submit(&page, "start", &[("server", name)]).await;
+        browser.follow(&page).await;
+        assert_eq!(
+            user(&call(&client, id, &format!("mcp_{name}_echo")).await),
+            "ada"
+        );
+    }
+    let page = browser.open("/connections").await;
+    let page = browser.submit(&page, "revoke", &[("server", "b")]).await;
+    assert_eq!(page.status, 303);
+    link_of(&call(&client, "7", "mcp_b_echo").await);
+    let page = browser.open("/connections").await;
+    assert!(
+        page.row("b").unwrap().contains("needs you"),
+        "{}",
+        page.text
+    );
+    for (id, name) in [("8", "a"), ("9", "c"), ("10", "d"), ("11", "e")] {
+        assert!(
+            page.row(name).unwrap().contains("connected"),
+            "{}",
+            page.text
+        );
+        assert_eq!(
+            user(&call(&client, id, &format!("mcp_{name}_echo")).await),
+            "ada"
+        );
+    }
+    assert_eq!(
+        gateway.tools().await.len(),
+        5,
+        "the lists are the operator's"
+    );
+    gateway.stop().await;
+}
+
+/// A link to sign in as the operator, as `tollbridge login` prints it.
+fn operator_link(gateway: &Gateway, server: &str) -> String {
+    let target = LinkTarget {
+        person: SignInPerson::Gateway,
+        server: Some(ServerName::parse(server).unwrap()),
+    };
+    let sign_ins = gateway.running.core().proxy.sign_ins();
+    sign_ins.link(target, None).unwrap().url
+}
+
+/// A server that nobody signed in to is waiting, not broken; the first sign-in is what it is listed with.
+#[tokio::test]
+async fn the_first_sign_in_gives_the_lists() {
+    let issuer = Issuer::start(Behaviour::default()).await;
+    let server = ProtectedServer::start(&issuer).await;
+    let gateway = TestGateway::new()
+        .section("x", &server.config())
+        .launch()
+        .await;
+    gateway
+        .status_until("x", |it| it["state"] == "needs_sign_in")
+        .await;
+    let ready = gateway.http().get("/readyz", &[]).await;
+    assert_eq!(ready.status(), 200, "it is not broken");
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    let link = link_of(&call(&client, "1", "mcp_x_echo").await);
+    Browser::new(&gateway).sign_in(&link).await;
+    assert_eq!(user(&call(&client, "2", "mcp_x_echo").await), "ada");
+    let status = gateway
+        .status_until("x", |it| it["state"] == "connected")
+        .await;
+    assert_eq!(status["lists_from"], "anonymous", "{status}");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_of_2025_11_25_is_asked_to_open_the_url_and_hears_when_it_is_done() {
+    let issuer = Issuer::start(Behaviour::default()).await;
+    let (_server, gateway) = with_open_lists(&issuer).await;
+    let client = gateway
+        .client(Front::Streamable, "/mcp", URL_ELICITATION)
+        .await;
+    client.listen().await;
+    let other = gateway
+        .client(Front::Streamable, "/mcp", URL_ELICITATION)
+        .await;
+    other.listen().await;
+    let refusal = call(&client, "1", "mcp_x_echo").await;
+    assert_eq!(refusal["code"], -32042, "{refusal}");
+    let asked = &refusal["data"]["elicitations"][0];
+    assert_eq!(asked["mode"], "url", "{refusal}");
+    let link = asked["url"].as_str().unwrap();
+    Browser::new(&gateway).sign_in(link).await;
+    let done = client.next().await;
+    assert_eq!(done.method(), "notifications/elicitation/complete");
+    let params = value(&done.params.unwrap());
+    assert_eq!(params["elicitationId"], asked["elicitationId"]);
+    assert!(other.pending().await.is_none(), "it did not ask");
+    assert_eq!(user(&call(&client, "2", "mcp_x_echo").await), "ada");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_of_2026_07_28_is_asked_for_input_and_its_call_waits() {
+    let issuer = Issuer::start(Behaviour::default()).await;
+    let (server, gateway) = with_open_lists(&issuer).await;
+    let client = gateway.client(Front::Modern, "/mcp", URL_ELICITATION).await;
+    let asked = call(&client, "1", "mcp_x_echo").await;
+    assert_eq!(asked["resultType"], "input_required", "{asked}");
+    let request = &asked["inputRequests"]["tollbridge/sign-in"];
+    assert_eq!(request["method"], "elicitation/create", "{asked}");
+    assert_eq!(request["params"]["mode"], "url", "{asked}");
+    let declined = r#","inputResponses":{"tollbridge/sign-in":{"action":"decline"}}"#;
+    link_of(&call_with(&client, "2", "mcp_x_echo", declined).await);
+    let accepted = r#","inputResponses":{"tollbridge/sign-in":{"action":"accept"}}"#;
+    let members = format!(r#""name":"mcp_x_echo","arguments":{{}}{accepted}"#);
+    client.ask("3", "tools/call", &members).await;
+    let link = request["params"]["url"].as_str().unwrap();
+    Browser::new(&gateway).sign_in(link).await;
+    let answer = value(&client.answer("3").await.result.unwrap());
+    assert_eq!(user(&answer), "ada");
+    for request in server.scripted.received() {
+        assert!(!request.body.contains("sign-in"), "{}", request.body);
+    }
+    gateway.stop().await;
+}
+
+/// Who opens a link is not enough: the browser that finishes is the one that began.
+#[tokio::test]
+async fn a_sign_in_is_finished_by_the_browser_that_began_it() {
+    let issuer = Issuer::start(Behaviour::default()).await;
+    let (_server, gateway) = with_open_lists(&issuer).await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    let link = link_of(&call(&client, "1", "mcp_x_echo").await);
+    let (own, other) = (Browser::new(&gateway), Browser::new(&gateway));
+    let back = own.go_to_issuer(&link).await;
+    let refused = other.open(&back).await;
+    assert_eq!(refused.status, 403, "{}", refused.text);
+    let signed_in_elsewhere = Browser::new(&gateway);
+    let second = link_of(&call(&client, "2", "mcp_x_echo").await);
+    assert_ne!(second, link, "a code is good once");
+    signed_in_elsewhere.go_to_issuer(&second).await;
+    let refused = signed_in_elsewhere.open(&back).await;
+    assert_eq!(refused.status, 400, "{}", refused.text);
+    link_of(&call(&client, "3", "mcp_x_echo").await);
+    let tampered = back.replace("state=", "state=x");
+    let refused = own.open(&tampered).await;
+    assert_eq!(refused.status, 400, "{}", refused.text);
+    let done = own.open(&back).await;
+    assert_eq!(done.status, 200, "{}", done.text);
+    assert_eq!(user(&call(&client, "4", "mcp_x_echo").await), "ada");
+    let replayed = own.open(&back).await;
+    assert_eq!(replayed.status, 400, "{}", replayed.text);
+    gateway.stop().await;
+}
+
+/// Forms of other sites, used codes and links of other agents open nothing.
+#[tokio::test]
+async fn pages_are_for_whom_they_were_made() {
+    let issuer = Issuer::start(Behaviour::default()).await;
+    let server = ProtectedServer::with_open_lists(&issuer).await;
+    let gateway = with_agents(&["ann", "bob"])
+        .section("x", &server.config())
+        .start()
+        .await;
+    let ann = agent(&gateway, "ann").await;
+    let bob = agent(&gateway, "bob").await;
+    let link = link_of(&call(&ann, "1", "mcp_x_echo").await);
+    let browser = Browser::new(&gateway);
+    let page = browser.open(&link).await;
+    assert!(page.text.contains("<b>ann</b>"), "{}", page.text);
+    let foreign = Browser::new(&gateway);
+    foreign.open("/connections").await;
+    let code = page.hidden("code");
+    let refused = foreign.submit(&page, "enter", &[("code", &code)]).await;
+    assert_eq!(refused.status, 403, "the token is another browser's");
+    browser.sign_in(&link).await;
+    assert_eq!(browser.open(&link).await.status, 404, "the code is used");
+    let of_bob = link_of(&call(&bob, "1", "mcp_x_echo").await);
+    let refused = browser.open(&of_bob).await;
+    assert_eq!(refused.status, 403, "{}", refused.text);
+    assert!(!refused.text.contains("name=\"code\""), "{}", refused.text);
+    link_of(&call(&bob, "2", "mcp_x_echo").await);
+    let page = browser.open("/connections").await;
+    assert_eq!(browser.submit(&page, "leave", &[]).await.status, 303);
+    assert!(browser.open("/connections").await.row("x").is_none());
+    let key = key_of("bob");
+    let page = browser.open("/connections").await;
+    assert_eq!(
+        browser.submit(&page, "key", &[("key", &key)]).await.status,
+        303
+    );
+    let page = browser.open("/connections").await;
+    assert!(page.text.contains("<b>bob</b>"), "{}", page.text);
+    assert!(
+        page.row("x").unwrap().contains("needs you"),
+        "{}",
+        page.text
+    );
+    let page = Browser::new(&gateway).open("/connections").await;
+    assert!(
+        page.row("x").is_none(),
+        "strangers see nothing: {}",
+        page.text
+    );
+    gateway.stop().await;
+}
+
+fn key_of(agent: &str) -> String {
+    format!("tbk_{agent}_5d0c1e7f9a3b48d2a6c4e8f0b1d3a5c7")
+}
+
+/// A gateway whose agents have keys.
+fn with_agents(names: &[&str]) -> TestGateway {
+    let mut config = "[governance]\nauth = \"keys\"\npolicy = { mode = \"all\" }\n".to_owned();
+    for name in names {
+        writeln!(config, "[agents.{name}]\nkeys = [\"{}\"]", key_of(name)).unwrap();
+    }
+    TestGateway::new().setting(&config)
+}
+
+async fn agent(gateway: &Gateway, name: &str) -> Client {
+    let key = key_of(name);
+    gateway
+        .client_of(Who { name, key: &key }, Front::Streamable, "/mcp")
+        .await
+}
+
+/// Fifty users with grants of their own call one server in any order; it never sees a foreign token.
+#[tokio::test]
+async fn no_call_comes_with_the_token_of_another() {
+    const USERS: usize = 50;
+    let issuer = Issuer::start(Behaviour::default()).await;
+    let server = ProtectedServer::with_open_lists(&issuer).await;
+    let names: Vec<String> = (0..USERS).map(|number| format!("user{number}")).collect();
+    let all: Vec<&str> = names.iter().map(String::as_str).collect();
+    let keys = format!("{}max_instances = {USERS}\n", server.config());
+    let gateway = with_agents(&all).section("x", &keys).start().await;
+    let mut clients = Vec::new();
+    for name in &names {
+        let client = agent(&gateway, name).await;
+        let link = link_of(&call(&client, "0", "mcp_x_echo").await);
+        log_in_as(&issuer, name);
+        Browser::new(&gateway).sign_in(&link).await;
+        clients.push(client);
+    }
+    // A short cycle of all numbers, in an order that looks like none.
+    let mut state: usize = 7;
+    let mut expected = vec![Vec::new(); USERS];
+    for round in 1..=400_usize {
+        state = (state.wrapping_mul(1_103_515_245).wrapping_add(12_345)) % (1 << 31);
+        let at = (state >> 8) % USERS;
+        let id = round.to_string();
+        let members = r#""name":"mcp_x_echo","arguments":{}"#;
+        clients[at].ask(&id, "tools/call", members).await;
+        expected[at].push(id);
+        // Many are under way at a time.
+        if round % 25 == 0 {
+            for (at, asked) in expected.iter_mut().enumerate() {
+                for _ in asked.drain(..) {
+                    let answer = value(&clients[at].next().await.result.unwrap());
+                    assert_eq!(user(&answer), names[at]);
+                }
+            }
+        }
+    }
+    for request in server.scripted.received() {
+        let shown = format!("{:?}{}", request.headers, request.body);
+        assert!(!shown.contains("tbk_"), "a key of a client: {shown}");
+    }
+    gateway.stop().await;
+}
+
+/// A token that the server refuses is renewed once, and the call is made again.
+#[tokio::test]
+async fn a_refused_token_is_renewed_once() {
+    let issuer = Issuer::start(Behaviour::default()).await;
+    let (server, gateway) = with_open_lists(&issuer).await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    let link = link_of(&call(&client, "1", "mcp_x_echo").await);
+    Browser::new(&gateway).sign_in(&link).await;
+    assert_eq!(user(&call(&client, "2", "mcp_x_echo").await), "ada");
+    server.refuse_known_tokens();
+    let tokens = issuer.count("/token");
+    assert_eq!(user(&call(&client, "3", "mcp_x_echo").await), "ada");
+    assert_eq!(issuer.count("/token"), tokens + 1);
+    issuer.revoke_grants();
+    server.refuse_known_tokens();
+    link_of(&call(&client, "4", "mcp_x_echo").await);
+    gateway.stop().await;
+}

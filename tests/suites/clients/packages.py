@@ -32,6 +32,7 @@ NPM = {
     "mcp-remote": "0.15.1",
     # The Inspector needs a newer Node than many machines have; npm has that as a package.
     "node": "22.23.3",
+    "oidc-provider": "9.13.3",
 }
 
 # By virtual environment: the two major versions of the SDK do not fit into one.

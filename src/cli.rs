@@ -20,6 +20,7 @@ mod login;
 mod output;
 mod policy;
 mod qualified_names;
+mod secret;
 mod serve;
 mod server_summary;
 mod service;
@@ -94,6 +95,8 @@ enum Command {
     Policy(policy::PolicyArgs),
     /// Print the JSON Schema of the config
     Schema,
+    /// Set, list and remove secrets that the config refers to as `${secret:NAME}`
+    Secret(secret::SecretArgs),
     /// Run the gateway over HTTP
     Serve(serve::Serve),
     /// Run the gateway for one client on stdin and stdout
@@ -128,6 +131,7 @@ pub fn run() -> ExitCode {
         Command::Logout(logout) => logout.run(),
         Command::Policy(policy) => policy.run(),
         Command::Schema => print(&format!("{:#}\n", config::schema())),
+        Command::Secret(secret) => secret.run(),
         Command::Serve(serve) => serve.run(),
         Command::Stdio(stdio) => stdio.run(),
         Command::Launcher { step } => launcher::run(&step),

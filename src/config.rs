@@ -51,7 +51,7 @@ pub use model::policy::{ArgumentAction, ArgumentRule, Condition, Policy, PolicyM
 pub(crate) use model::policy::{glob, name_matcher};
 pub use model::restart_settings::restart_keys;
 pub use model::scan::{CheckDigits, Detector, DetectorClass, Mask, Scan, ScanAction};
-pub use model::secrets::SecretKeyPlace;
+pub use model::secrets::{SecretKeyPlace, SecretUse, Secrets};
 pub use model::server::{
     Balance, BreakerConfig, Ejection, EraPin, Health, Isolation, MemorySize, NameConflict, Probe,
     ReplicaConfig, Retry, RouteConfig, Server, ServerLimits, Validate,
@@ -66,10 +66,12 @@ pub use resolve::log_filter::InvalidLogFilter;
 pub(crate) use resolve::log_filter::check_log_filter;
 pub(crate) use resolve::with_scheme;
 pub use source::environment::Environment;
+pub use source::secret_values::{ReadSecrets, SecretReader, VALUE_BYTES_MAX as SECRET_BYTES_MAX};
 
 mod diagnostics;
 mod display;
 mod file;
+mod file_access;
 mod import;
 mod load;
 mod model;
@@ -148,6 +150,8 @@ pub struct Config {
     /// Named views of the catalog, in the order of the files.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub profiles: IndexMap<ProfileName, Profile>,
+    /// Secrets outside of the config.
+    pub secrets: Secrets,
     /// The servers, in the order of the files.
     pub servers: IndexMap<ServerName, Server>,
     /// The files it was read from.

@@ -167,6 +167,7 @@ const LAYERS: Layers = &[
     ("scan", &["mcp", "config", "json_schema"]),
     ("sign_in", &["auth", "session", "store", "names", "lock"]),
     ("sealing", &[]),
+    ("secrets", &["store", "config", "names"]),
     ("egress", &["config"]),
     (
         "oauth_client",

@@ -29,7 +29,7 @@ pub(super) fn differences(old: &Config, new: &Config) -> Vec<String> {
         Config, old, new;
         allowed_hosts, allowed_origins, audit, danger_listen_without_auth, drain_timeout, egress,
         first_list_wait, keep_alive, limits, list_page_size, locality, naming, public_url, request_state_ttl,
-        session_idle_timeout;
+        secrets, session_idle_timeout;
         but admin_listen, agents, data_dir, files, governance, listen, log, named_files, port_search, profiles,
         servers, socket, tls, workers
     );

@@ -1,4 +1,4 @@
-//! Sees when the files of the config, and those that it names, change, and hears SIGHUP.
+//! Sees when the files of the config, those that it names, and secrets of the store change, and hears SIGHUP.
 //!
 //! What counts is what the files hold, looked at once in a while under the names that the operator
 //! gave: so it does not matter whether an editor writes a file in place or puts another in its
@@ -15,6 +15,7 @@ use std::{
 use sha2::{Digest, Sha256};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
+    sync::watch,
     task::spawn_blocking,
     time::{MissedTickBehavior, interval, sleep},
 };
@@ -22,6 +23,7 @@ use tokio::{
 use super::reload::{ReloadError, Reloader, report_lines};
 use crate::{
     config::{self, ConfigErrors, LoadedConfig},
+    store::StoredSecret,
     task::Tasks,
 };
 
@@ -203,6 +205,7 @@ async fn watch_config(
     // The files that the config names are followed from now on.
     let mut known = stat_all_files(&source, &reloader, &last, &source.initial).await;
     known.extend(source.initial.clone());
+    let mut secrets = reloader.secret_changes();
     last.blank = blank_files(&known, known.keys()).collect();
     let mut tick = interval(POLL_INTERVAL);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -210,6 +213,7 @@ async fn watch_config(
         let mut is_asked = tokio::select! {
             _ = tick.tick() => false,
             () = next_sighup(&mut asked) => true,
+            () = next_secrets(&mut secrets) => true,
         };
         let seen = stat_all_files(&source, &reloader, &last, &known).await;
         if !is_asked && !have_changed(&seen, &known) {
@@ -238,6 +242,13 @@ async fn watch_config(
             known = seen;
         }
         (source.announce)(ReloadPhase::Finished);
+    }
+}
+
+/// Completes when secrets were set or removed.
+async fn next_secrets(changes: &mut watch::Receiver<Vec<StoredSecret>>) {
+    if changes.changed().await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 

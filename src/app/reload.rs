@@ -11,6 +11,8 @@ use std::{
     sync::{Arc, Mutex, OnceLock},
 };
 
+use tokio::sync::watch;
+
 use super::{
     config_diff::differences, own_server::has_servers, storage::StorageKeeper, warn_if_empty,
     warn_invalid_agents,
@@ -24,6 +26,7 @@ use crate::{
     names::ServerName,
     proxy::{Proxy, ServerChange, ServerChanges},
     status::Status,
+    store::StoredSecret,
     task::Tasks,
 };
 
@@ -229,6 +232,11 @@ impl Reloader {
         let actor = Some("config");
         governance.record_event(EventKind::ConfigChanged, "config", actor, Some(&detail));
         self.status.note_reload(reloaded.needs_restart.clone());
+    }
+
+    /// Completes when secrets of the store were set or removed.
+    pub(super) fn secret_changes(&self) -> watch::Receiver<Vec<StoredSecret>> {
+        self.storage.secret_changes()
     }
 
     fn apply(&self, mut config: Config) -> Result<Reloaded, ReloadError> {

@@ -14,7 +14,10 @@ use std::{
 };
 
 use jiff::Timestamp;
-use tokio::task::{JoinError, spawn_blocking};
+use tokio::{
+    sync::watch,
+    task::{JoinError, spawn_blocking},
+};
 
 use crate::{
     audit::{self, AuditError, AuditEvent, AuditLog, ChainId, EventKind, Indexer},
@@ -28,7 +31,7 @@ use crate::{
     oauth_client::{GrantStorage, Grants, GrantsParts},
     sealing::SealingKey,
     status::Status,
-    store::{FILE_NAME, KeyId, RefusedRow, Store, StoreError},
+    store::{FILE_NAME, KeyId, RefusedRow, Store, StoreError, StoredSecret},
     task::Tasks,
 };
 
@@ -58,6 +61,8 @@ pub(super) struct StorageKeeper {
     data_dir: PathBuf,
     /// Rows of the store that count for nothing, of which log and audit have been told.
     refused: Mutex<HashSet<RefusedRow>>,
+    /// Secrets of the store as they were last seen.
+    secrets: watch::Sender<Vec<StoredSecret>>,
     /// Keys that expire soon, of which the log has been told.
     expiring: Mutex<HashSet<KeyId>>,
     /// What followed the audit until the tasks ended: the last lines come after that.
@@ -93,9 +98,9 @@ impl StorageKeeper {
             tracing::warn!("{lost}");
         }
         let store = if governs {
-            Some(Store::open(&config.data_dir).await?)
+            Some(open_store(config).await?)
         } else if remembers {
-            let opened = Store::open(&config.data_dir).await;
+            let opened = open_store(config).await;
             let forgets = |error: &StoreError| {
                 tracing::warn!(%error, "sessions and server lists are not persisted");
             };
@@ -130,6 +135,7 @@ impl StorageKeeper {
             store,
             data_dir: config.data_dir.clone(),
             refused: Mutex::default(),
+            secrets: watch::Sender::default(),
             expiring: Mutex::default(),
             indexer: Mutex::default(),
         };
@@ -164,6 +170,11 @@ impl StorageKeeper {
         self.store.as_ref()
     }
 
+    /// Completes when secrets of the store were set or removed since.
+    pub(super) fn secret_changes(&self) -> watch::Receiver<Vec<StoredSecret>> {
+        self.secrets.subscribe()
+    }
+
     /// Whether what is open suffices for another config.
     pub(super) fn is_sufficient_for(&self, config: &Config) -> bool {
         self.storage.budgets.is_some() || !needs_store(config)
@@ -174,6 +185,12 @@ impl StorageKeeper {
         let Some(store) = &self.store else {
             return Ok(());
         };
+        let secrets = store.secrets.secrets().await?;
+        self.secrets.send_if_modified(|known| {
+            let is_new = *known != secrets;
+            *known = secrets;
+            is_new
+        });
         let agents = store.agents.agents().await?;
         let keys = store.keys.keys().await?;
         let refused = agents.refused.into_iter().chain(keys.refused);
@@ -467,10 +484,17 @@ fn time_until(at: Timestamp) -> Duration {
     Duration::try_from(at.duration_since(clock::now())).unwrap_or_default()
 }
 
-/// What the states of servers are sealed with: a key of the store, where there is one.
+/// The store, with the key of secrets that `config` names.
+async fn open_store(config: &Config) -> Result<Store, StoreError> {
+    let store = Store::open(&config.data_dir).await?;
+    Ok(store.with_secret_key(&config.secrets.key)?)
+}
+
+/// What the states of servers are sealed with: a key that is derived from the one of secrets, where there is a
+/// store.
 fn create_seal(store: Option<&Store>) -> Result<Seal, getrandom::Error> {
     let key = match store {
-        Some(store) => store.derive_key("states of servers"),
+        Some(store) => store.derive_secret_key("states of servers"),
         None => FileKey::generate()?.derive("states of servers"),
     };
     Ok(Seal::new(&key))
@@ -497,7 +521,10 @@ pub(crate) fn data_dir_error(config: &Config) -> Option<StoreError> {
 }
 
 fn needs_store(config: &Config) -> bool {
-    config.audit.enabled || config.governance.auth.identifies_callers() || has_budgets(config)
+    config.audit.enabled
+        || config.governance.auth.identifies_callers()
+        || has_budgets(config)
+        || !config.secrets.uses.0.is_empty()
 }
 
 /// Whether anybody's spending is limited.

@@ -23,6 +23,7 @@ use crate::{
         self, Config, ConfigErrors, Environment, InvalidLogFilter, LoadScope, LoadedConfig, Notice,
     },
     names::{AgentId, ProfileName, ServerName},
+    secrets::StoreSecretReader,
     telemetry,
 };
 
@@ -121,7 +122,7 @@ impl ConfigArgs {
 
     /// Reads the config for what it is `used` for.
     pub(super) fn read(&self, used: LoadScope<'_>) -> Result<LoadedConfig, NoConfig> {
-        let environment = Environment::from_process();
+        let environment = config_environment();
         let files = self.files();
         if files.is_empty() {
             return Err(NoConfig::Missing);
@@ -144,7 +145,7 @@ impl ConfigArgs {
     ) -> ConfigSource {
         let (files, args) = (self.files(), self.clone());
         ConfigSource::new(files.clone(), move || {
-            let mut loaded = config::load(&files, &Environment::from_process())?;
+            let mut loaded = config::load(&files, &config_environment())?;
             args.adjust_log(&mut loaded.config);
             adjust(&mut loaded.config);
             Ok(loaded)
@@ -203,6 +204,11 @@ impl ConfigArgs {
             None => {}
         }
     }
+}
+
+/// What configs may refer to: the variables of this process, and secrets of the store.
+fn config_environment() -> Environment {
+    Environment::from_process().with_secrets(StoreSecretReader)
 }
 
 /// The filter that comes before that of arguments and config, where it is one.

@@ -321,6 +321,13 @@ impl DataDir {
         })
     }
 
+    /// The store, with the key of secrets that the config names.
+    pub(super) fn store_with_secret_key(&self) -> Result<Store, CommandError> {
+        let store = self.store.clone();
+        let store = store.with_secret_key(&self.config.secrets.key);
+        Ok(store.map_err(StoreError::from)?)
+    }
+
     /// Makes a change and records it, then tells every running gateway; whether all of them know.
     ///
     /// The chain of this process is begun first, so that nothing is changed that cannot be recorded.

@@ -11,7 +11,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Audit, Egress, GovernanceConfig, Limits, LogConfig, Naming, Profile, Secret, Terms, units::Time,
+    Audit, Egress, GovernanceConfig, Limits, LogConfig, Naming, Profile, Secret, Secrets, Terms,
+    units::Time,
 };
 pub(super) use server::ServerSection;
 
@@ -116,6 +117,8 @@ pub(super) struct ConfigFile {
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     #[schemars(extend("x-entry" = "profile"))]
     pub(super) profiles: IndexMap<String, Profile>,
+    /// Secrets outside of the config: `${secret:NAME}`, `${file:PATH}` and `${exec:COMMAND ARGS}` in its values.
+    pub(super) secrets: Secrets,
     /// Servers by name (letters, digits, `_`, `-`, `.`).
     #[schemars(extend("x-entry" = "server"))]
     pub(super) servers: IndexMap<String, ServerSection>,
@@ -151,6 +154,7 @@ impl Default for ConfigFile {
             audit: Audit::default(),
             agents: IndexMap::new(),
             profiles: IndexMap::new(),
+            secrets: Secrets::default(),
             servers: IndexMap::new(),
         }
     }

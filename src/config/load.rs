@@ -19,16 +19,17 @@ use rustix::{
 };
 
 use super::{
-    Config, ConfigErrors, Environment, Notice, Severity,
+    Config, ConfigErrors, Environment, Notice, SecretUse, Severity,
     diagnostics::{
         redact::HiddenRanges,
         report::{ConfigTexts, Diagnostic, Diagnostics},
     },
     file,
+    file_access::FileAccess,
     import::{self, ImportContext},
     node::{Node, join_path},
-    resolve::{self, FileAccess, ResolveContext},
-    source::{decode, environment, json, toml, variables, yaml},
+    resolve::{self, ResolveContext},
+    source::{decode, environment, json, secret_values::SecretValues, toml, variables, yaml},
     validate,
 };
 
@@ -337,6 +338,10 @@ struct ConfigLoader {
     readable: HashSet<String>,
     /// The files that are read.
     files: Vec<PathBuf>,
+    /// The files that values are read from.
+    value_files: Vec<PathBuf>,
+    /// Where secrets of the store stand.
+    secret_uses: Vec<SecretUse>,
 }
 
 impl FileAccess {
@@ -344,11 +349,13 @@ impl FileAccess {
     const FILESYSTEM: Self = Self {
         is_file: Path::is_file,
         read,
+        are_real: true,
     };
     /// None is opened.
     const ASSUME_PRESENT: Self = Self {
         is_file: |_| true,
         read: |_| Ok(String::new()),
+        are_real: false,
     };
 }
 
@@ -381,11 +388,29 @@ impl ConfigLoader {
             blank: _,
             readable: _,
             files: _,
+            value_files,
+            secret_uses,
         } = &mut self;
         if !*is_incomplete {
             environment::override_keys(&mut tree, &schema, environment, sources, findings);
         }
-        variables::expand_variables(&mut tree, used, environment, sources, findings);
+        let mut values = SecretValues::new(used, files, environment);
+        let texts = &*sources;
+        variables::expand_settings(
+            &mut tree,
+            (used, environment),
+            texts,
+            (&mut values, findings),
+        );
+        values.set_up(&tree, sources, default_data_dir());
+        variables::expand_variables(
+            &mut tree,
+            (used, environment),
+            texts,
+            (&mut values, findings),
+        );
+        *value_files = values.named_files;
+        *secret_uses = values.uses;
         let access = (files, environment);
         self.skip_faulty_servers(&mut tree, &schema, used, access);
         let config = self.resolve_tree(&mut tree, &schema, used, access);
@@ -515,6 +540,7 @@ impl ConfigLoader {
                     scope: used,
                     data_dir: data_dir.as_deref(),
                     is_incomplete: self.is_incomplete,
+                    secret_uses: &self.secret_uses,
                 };
                 Some(resolve::config(file, tree, context, &mut self.findings))
             }
@@ -525,8 +551,12 @@ impl ConfigLoader {
         }
     }
 
-    fn finish(self, config: Option<Config>) -> Result<LoadedConfig, ConfigErrors> {
-        let named_files = config.as_ref().map(|config| config.named_files.clone());
+    fn finish(self, mut config: Option<Config>) -> Result<LoadedConfig, ConfigErrors> {
+        let mut named_files = self.value_files;
+        if let Some(config) = &mut config {
+            config.named_files.append(&mut named_files);
+            named_files.clone_from(&config.named_files);
+        }
         let notices = self.findings.into_notices(&self.sources);
         let is_right = notices
             .iter()
@@ -539,7 +569,7 @@ impl ConfigLoader {
             }),
             _ => Err(ConfigErrors {
                 notices,
-                named_files: named_files.unwrap_or_default(),
+                named_files,
             }),
         }
     }

@@ -148,6 +148,12 @@ impl Node {
         }
     }
 
+    /// Whether this is `true`, be it as text.
+    pub(super) fn is_true(&self) -> bool {
+        let text = self.as_text().map(str::trim);
+        matches!(self.value, ConfigValue::Bool(true)) || text == Some("true")
+    }
+
     /// The values in this list or table.
     pub(super) fn children(&self) -> impl Iterator<Item = &Node> {
         let (items, entries) = match &self.value {

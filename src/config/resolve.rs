@@ -5,16 +5,17 @@
 //! returns after a mistake is never used. Shape, types and bounds were checked before (`validate`).
 
 use std::{
-    io,
     path::{Path, PathBuf},
     thread::available_parallelism,
 };
 
 use super::{
-    Config, Egress, InvalidLogFilter, Listen, LoadScope, LogConfig, SocketConfig, Tls,
-    check_log_filter,
+    Config, DisplayOnly, Egress, InvalidLogFilter, Listen, LoadScope, LogConfig, SecretKeyPlace,
+    SecretUse, Secrets, SocketConfig, Tls, check_log_filter,
     diagnostics::report::{ConfigTexts, Diagnostic, Diagnostics},
-    file, listen_address,
+    file,
+    file_access::FileAccess,
+    listen_address,
     node::{Node, ValuePath},
 };
 
@@ -38,15 +39,6 @@ mod way_out;
 pub(super) use replicas::TRANSPORT_KEYS;
 pub(crate) use transport::with_scheme;
 
-/// The files that a config names; a test or a dry run has its own answers.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct FileAccess {
-    /// Whether one is there.
-    pub(super) is_file: fn(&Path) -> bool,
-    /// The text of one.
-    pub(super) read: fn(&Path) -> io::Result<String>,
-}
-
 /// What resolving needs beside the file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ResolveContext<'s> {
@@ -61,6 +53,8 @@ pub(super) struct ResolveContext<'s> {
     pub(super) data_dir: Option<&'s Path>,
     /// Whether a file could not be read, so that what is missing may stand there.
     pub(super) is_incomplete: bool,
+    /// Where secrets of the store stand.
+    pub(super) secret_uses: &'s [SecretUse],
 }
 
 /// Resolves `file`, whose places stand in `tree`.
@@ -120,6 +114,7 @@ pub(super) fn config(
         audit: file.audit,
         agents: resolver.agents(file.agents, &names, &at("agents")),
         profiles: resolver.profiles(file.profiles, &tags, &at("profiles")),
+        secrets: resolver.secrets(file.secrets, &at("secrets")),
         servers: resolver.servers(file.servers, file.locality.as_deref(), &at("servers")),
         locality: file.locality,
         files: context.config_files.to_vec(),
@@ -280,6 +275,24 @@ impl Resolver<'_> {
         Tls {
             cert: self.existing_file(&tls.cert, &at.child("cert")),
             key: self.existing_file(&tls.key, &at.child("key")),
+        }
+    }
+
+    /// Where the key of secrets stands, and which secrets are used.
+    fn secrets(&mut self, section: Secrets, at: &ValuePath<'_>) -> Secrets {
+        let key_file = section
+            .key_file
+            .map(|path| self.existing_file(&path.to_string_lossy(), &at.child("key_file")));
+        let ResolveContext {
+            environment, files, ..
+        } = self.context;
+        let key = SecretKeyPlace::find(key_file.clone(), environment, files.is_file);
+        self.named_files.extend(key.file().map(Path::to_owned));
+        Secrets {
+            key_file,
+            key,
+            uses: DisplayOnly(self.context.secret_uses.to_vec()),
+            exec: section.exec,
         }
     }
 

@@ -14,6 +14,7 @@ mod list;
 mod logs;
 mod reload;
 mod running_gateway;
+mod secrets;
 mod service_manager;
 mod support;
 mod terminal;

@@ -14,7 +14,7 @@ use std::{
 use rustix::{
     process::{Pid, Signal, kill_process},
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
-    termios::{Winsize, tcsetwinsize},
+    termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize},
 };
 use tempfile::TempDir;
 use tokio::{
@@ -341,6 +341,16 @@ impl Terminal {
 
     pub(crate) fn end(&self) -> Stdio {
         Stdio::from(self.theirs.try_clone().expect("a copy"))
+    }
+
+    /// Types `text` once nobody sees it any more.
+    pub(crate) async fn types_hidden(&self, text: &str) {
+        until(|| {
+            let mode = tcgetattr(&self.theirs).expect("it is a terminal");
+            (!mode.local_modes.contains(LocalModes::ECHO)).then_some(())
+        })
+        .await;
+        rustix::io::write(&self.ours, text.as_bytes()).expect("it is read");
     }
 
     /// Everything that was written to it, once nobody can write any more.

@@ -86,6 +86,14 @@ async fn configs_have_no_mistakes() {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("made");
         place.write_private("cert.pem", &made.cert.pem());
         place.write_private("key.pem", &made.signing_key.serialize_pem());
+        // What `secrets.md` speaks of.
+        for file in ["db-license", "db-password"] {
+            place.write_private(file, "x");
+        }
+        let set = ["secret", "set", "docs/token", "--config", "tollbridge.toml"];
+        if text.contains("${secret:docs/token}") {
+            place.run_with("x", &set).await;
+        }
         // Governance is explained with the servers of other pages.
         let spoken_of = if text.contains("[servers") {
             ""

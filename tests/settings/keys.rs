@@ -11,7 +11,7 @@ use tollbridge::{
 use crate::{
     connections, egress, forward_headers, governance::GOVERNING, harness::parse, item_rules,
     limits, list_timing, listener, naming, process_limits, process_settings, recovery, replicas,
-    timeouts, transports, unix_socket, way_out,
+    secrets, timeouts, transports, unix_socket, way_out,
 };
 
 /// A key, with `*` for the name of a server, and its test.
@@ -61,6 +61,8 @@ const TESTS: &[(&str, fn())] = &[
     ("naming.template", naming::template),
     ("port_search", listener::port_search),
     ("public_url", listener::public_url),
+    ("secrets.exec", secrets::exec),
+    ("secrets.key_file", secrets::key_file),
     ("servers.*.args", transports::args),
     ("servers.*.auth.name", transports::auth_header),
     ("servers.*.auth.token", transports::auth_bearer),
@@ -237,6 +239,7 @@ const AT_ONCE: &[&str] = &[
     "naming",
     "profiles",
     "public_url",
+    "secrets.exec",
     "servers",
     "request_state_ttl",
     "session_idle_timeout",
@@ -264,6 +267,11 @@ const AFTER_A_RESTART: &[(&str, &str, &str)] = &[
     ("log.format", "log.format = 'human'", "log.format = 'json'"),
     ("log.level", "log.level = 'info'", "log.level = 'debug'"),
     ("port_search", "port_search = 0", "port_search = 1"),
+    (
+        "secrets.key_file",
+        "secrets.key_file = '/a'",
+        "secrets.key_file = '/b'",
+    ),
     (
         "socket.mode",
         "socket.mode = '0600'",

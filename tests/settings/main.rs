@@ -36,6 +36,7 @@ mod process_limits;
 mod process_settings;
 mod recovery;
 mod replicas;
+mod secrets;
 mod timeouts;
 mod tls_roots;
 mod transports;

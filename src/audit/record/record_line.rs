@@ -335,6 +335,8 @@ pub enum EventKind {
     /// not be looked at, or its chain was not locked any more; the detail says which. The chain goes on
     /// in the next one.
     SegmentLost,
+    /// A secret, which is the subject, was set or removed.
+    SecretChanged,
     /// A server is connected.
     ServerConnected,
     /// A server is no longer connected.
@@ -359,6 +361,7 @@ impl EventKind {
             Self::LogShortened => "log_shortened",
             Self::RefusalsSummed => "refusals_summed",
             Self::RowRefused => "row_refused",
+            Self::SecretChanged => "secret_changed",
             Self::SegmentLost => "segment_lost",
             Self::ServerConnected => "server_connected",
             Self::ServerDisconnected => "server_disconnected",

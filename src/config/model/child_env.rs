@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 
+use crate::config::SecretKeyPlace;
+
 /// Variables that programs need to find their files, speak the user's language, reach the network and other
 /// programs of the session. Proxies may have passwords in them; all else is no secret.
 const INHERITED_VARIABLES: [&str; 46] = [
@@ -53,11 +55,12 @@ const INHERITED_VARIABLES: [&str; 46] = [
     "no_proxy",
 ];
 
-/// Our values of the variables that every child inherits, and of `more`.
+/// Our values of the variables that every child inherits, and of `more`; the key of secrets is for none.
 pub fn child_environment(more: &[String]) -> Vec<(String, OsString)> {
     let names = INHERITED_VARIABLES.into_iter();
     let names = names.chain(more.iter().map(String::as_str));
     names
+        .filter(|name| *name != SecretKeyPlace::VARIABLE)
         .filter_map(|name| Some((name.to_owned(), std::env::var_os(name)?)))
         .collect()
 }

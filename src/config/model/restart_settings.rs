@@ -21,7 +21,7 @@ macro_rules! fixed {
     };
 }
 
-const RESTART_SETTINGS: [RestartSetting; 13] = [
+const RESTART_SETTINGS: [RestartSetting; 14] = [
     fixed!("admin_listen", admin_listen),
     fixed!("audit.durability", audit.durability),
     fixed!("audit.enabled", audit.enabled),
@@ -30,6 +30,14 @@ const RESTART_SETTINGS: [RestartSetting; 13] = [
     fixed!("log.format", log.format),
     fixed!("log.level", log.level),
     fixed!("port_search", port_search),
+    RestartSetting {
+        key: "secrets.key_file",
+        differs: |new, running| new.secrets.key != running.secrets.key,
+        copy: |new, running| {
+            new.secrets.key.clone_from(&running.secrets.key);
+            new.secrets.key_file.clone_from(&running.secrets.key_file);
+        },
+    },
     fixed!("socket.mode", socket.mode),
     fixed!("socket.uids", socket.uids),
     tls("tls.cert", |new, running| {

@@ -3,14 +3,19 @@
 //! Nothing else in the crate reads environment variables; what a config may see of them is an
 //! [`Environment`], so that tests need no real one.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use figment::value::Value as FigmentValue;
 use indexmap::IndexMap;
 use serde_json::Value as Json;
 
-use super::{json, override_path, variables};
+use super::{
+    json, override_path,
+    secret_values::{SecretReader, SharedReader},
+    variables,
+};
 use crate::config::{
+    SecretKeyPlace,
     diagnostics::report::{ConfigTexts, Diagnostics},
     node::{ConfigValue, Node, Span, TableEntry, ValueOrigin},
 };
@@ -19,7 +24,7 @@ use crate::config::{
 const PREFIX: &str = "TOLLBRIDGE_";
 
 /// Variables with the prefix that are none of the config's: the command line reads them.
-const NON_CONFIG_VARIABLES: [&str; 1] = ["TOLLBRIDGE_CONFIG"];
+const NON_CONFIG_VARIABLES: [&str; 2] = ["TOLLBRIDGE_CONFIG", SecretKeyPlace::VARIABLE];
 
 /// How messages name the source of an override.
 const SOURCE_NAME: &str = "environment";
@@ -27,10 +32,11 @@ const SOURCE_NAME: &str = "environment";
 /// Deepest nesting of a list or table in a variable's value.
 const DEPTH_MAX: usize = 16;
 
-/// Environment variables by name.
-#[derive(Clone, Default, Eq, PartialEq)]
+/// Environment variables by name, and who reads the secrets that configs refer to.
+#[derive(Clone, Default)]
 pub struct Environment {
     variables: BTreeMap<String, String>,
+    secrets: Option<SharedReader>,
 }
 
 impl Environment {
@@ -57,6 +63,18 @@ impl Environment {
         self
     }
 
+    /// The same variables, and `reader` for secrets of the store.
+    #[must_use]
+    pub fn with_secrets(mut self, reader: impl SecretReader + 'static) -> Self {
+        self.secrets = Some(Arc::new(reader));
+        self
+    }
+
+    /// Who reads secrets of the store; nobody where a config is only looked at.
+    pub(in crate::config) fn secret_reader(&self) -> Option<&SharedReader> {
+        self.secrets.as_ref()
+    }
+
     /// The value of the variable `name`.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str)
@@ -75,6 +93,7 @@ impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Environment {
             .map(|(name, value)| (name.into(), value.into()));
         Self {
             variables: variables.collect(),
+            secrets: None,
         }
     }
 }

@@ -6,12 +6,16 @@
 //! `${userHome}`, `${workspaceFolder}`, `${X:-default}`; `$$` means nothing there, and what is no
 //! variable is taken as it stands. Forms without `${` are rewritten before (`import::notation`).
 //!
+//! `${secret:NAME}`, `${file:PATH}` and `${exec:COMMAND}` are values that stand elsewhere (`secret_values`), in our
+//! own documents and where nobody shows what they hold.
+//!
 //! Runs after merging, so that a value which another file replaces needs no variable; a server
 //! that is not enabled needs none either, unless it is the one that is asked for, nor does what is of no
 //! use to the reader.
 
+use super::secret_values::{MissingValue, SecretValues, ValueForm};
 use crate::config::{
-    Environment, LoadScope,
+    Environment, LoadScope, SecretKeyPlace,
     diagnostics::{
         masked, redact,
         report::{ConfigTexts, Diagnostic, Diagnostics, SourceText},
@@ -23,23 +27,53 @@ use crate::config::{
 /// Deepest nesting of defaults.
 const DEFAULT_DEPTH_MAX: usize = 16;
 
-/// Expands every string below `node`; where a variable has no value, that is reported, but where that is
-/// not `used`.
-pub(in crate::config) fn expand_variables(
+/// Keys by which is known where other values come from, so that those cannot stand in them.
+const SETTINGS: [&str; 2] = ["data_dir", "secrets"];
+
+/// Expands the strings of `node` that say where secrets are.
+pub(in crate::config) fn expand_settings<'e>(
     node: &mut Node,
-    used: LoadScope<'_>,
-    environment: &Environment,
-    sources: &ConfigTexts,
-    diagnostics: &mut Diagnostics,
+    (used, environment): (LoadScope<'e>, &'e Environment),
+    sources: &'e ConfigTexts,
+    (values, diagnostics): (&mut SecretValues<'e>, &mut Diagnostics),
 ) {
     let mut expander = Expander {
         used,
         environment,
         sources,
+        values,
         findings: diagnostics,
         lenient: false,
     };
-    expander.expand_tree(node, &mut Vec::new());
+    for key in SETTINGS {
+        let table = node.as_table_mut();
+        if let Some(entry) = table.and_then(|table| table.get_mut(key)) {
+            expander.expand_tree(&mut entry.node, &mut vec![key.to_owned()]);
+        }
+    }
+}
+
+/// Expands every string below `node` but those that [`expand_settings`] has; where a variable has no value, that is reported, but where that is
+/// not `used`.
+pub(in crate::config) fn expand_variables<'e>(
+    node: &mut Node,
+    (used, environment): (LoadScope<'e>, &'e Environment),
+    sources: &'e ConfigTexts,
+    (values, diagnostics): (&mut SecretValues<'e>, &mut Diagnostics),
+) {
+    let mut expander = Expander {
+        used,
+        environment,
+        sources,
+        values,
+        findings: diagnostics,
+        lenient: false,
+    };
+    for (key, entry) in node.as_table_mut().into_iter().flatten() {
+        if !SETTINGS.contains(&key.as_str()) {
+            expander.expand_tree(&mut entry.node, &mut vec![key.clone()]);
+        }
+    }
 }
 
 /// Whether `enabled` of the server `node`, which is expanded, is false.
@@ -70,16 +104,17 @@ fn each_text(node: &Node, visit: &mut impl FnMut(&str)) {
     node.children().for_each(|child| each_text(child, visit));
 }
 
-struct Expander<'e> {
+struct Expander<'e, 'v> {
     used: LoadScope<'e>,
     environment: &'e Environment,
     sources: &'e ConfigTexts,
-    findings: &'e mut Diagnostics,
+    values: &'v mut SecretValues<'e>,
+    findings: &'v mut Diagnostics,
     /// Whether the name of a variable without a value stands for it, since nobody will use it.
     lenient: bool,
 }
 
-impl Expander<'_> {
+impl Expander<'_, '_> {
     fn expand_tree(&mut self, node: &mut Node, path: &mut Vec<String>) {
         let was_lenient = self.lenient;
         self.lenient |= self.is_unused(node, path);
@@ -141,10 +176,15 @@ impl Expander<'_> {
             return;
         }
         let source = self.sources.get(node.span.source);
+        let dotted = path.join(".");
         let mut expansion = Expansion {
             environment: self.environment,
             source,
             lenient: self.lenient,
+            values: self.values,
+            path: &dotted,
+            forms: FormUse::at(path),
+            form_count: 0,
             output: String::new(),
             shown: String::new(),
             has_variable: false,
@@ -157,18 +197,25 @@ impl Expander<'_> {
             output,
             shown,
             has_variable,
+            form_count,
             is_incomplete,
             problems,
             suspicious_forms: doubts,
             ..
         } = expansion;
-        let dotted = path.join(".");
         let place = |written: &str| Some(span_of_part(node.span, written, source));
         for doubt in doubts {
             self.findings.add(
                 Diagnostic::warning(doubt.message)
                     .at(place(&doubt.written), "taken literally")
                     .help(doubt.help),
+            );
+        }
+        if form_count > 0 && path.last().is_some_and(|key| key == "args") {
+            self.findings.add(
+                Diagnostic::warning(format!("`{dotted}` puts a secret on a command line"))
+                    .at(place("${"), "other users of this machine can read it there")
+                    .help("use `env`, if the program reads a variable"),
             );
         }
         if is_incomplete {
@@ -207,11 +254,50 @@ fn span_of_part(span: Span, written: &str, source: &SourceText) -> Span {
     }
 }
 
+/// Whether values that stand elsewhere may stand in a string.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum FormUse {
+    Allowed,
+    /// In what is displayed, as most settings are.
+    Displayed,
+    /// In another such form.
+    Nested,
+    /// Where it is said where they come from.
+    Setting,
+}
+
+impl FormUse {
+    /// For the string at `path`: where credentials stand nobody shows them.
+    fn at(path: &[String]) -> Self {
+        let mut keys = path.iter().map(String::as_str);
+        let key = match keys.next() {
+            Some("data_dir" | "secrets") => return Self::Setting,
+            Some("oauth" | "jwt") => return Self::Allowed,
+            Some("agents") => keys.nth(1).filter(|key| *key == "keys"),
+            Some("servers") => keys
+                .by_ref()
+                .skip(1)
+                .find(|key| *key != "replicas")
+                .filter(|key| {
+                    matches!(*key, "args" | "auth" | "env" | "headers" | "proxy" | "url")
+                }),
+            Some(_) | None => None,
+        };
+        key.map_or(Self::Displayed, |_| Self::Allowed)
+    }
+}
+
 /// The expansion of one string.
-struct Expansion<'e> {
+struct Expansion<'e, 'v> {
     environment: &'e Environment,
     source: &'e SourceText,
     lenient: bool,
+    values: &'v mut SecretValues<'e>,
+    /// Where the string stands.
+    path: &'v str,
+    forms: FormUse,
+    /// How many of its values stand elsewhere.
+    form_count: usize,
     output: String,
     /// The same as our own configs would write it, with the names of variables for their values.
     shown: String,
@@ -229,7 +315,7 @@ struct SuspiciousForm {
     help: String,
 }
 
-impl Expansion<'_> {
+impl Expansion<'_, '_> {
     fn run(&mut self, text: &str, depth: usize) {
         let mut rest = text;
         while let Some(at) = rest.find('$') {
@@ -285,6 +371,12 @@ impl Expansion<'_> {
         if self.source.is_foreign && self.expand_foreign(inner, depth) {
             return;
         }
+        if let Some((form, rest)) = ValueForm::parse(inner)
+            && !self.source.is_foreign
+        {
+            self.expand_form(form, rest, depth);
+            return;
+        }
         let (name, default) = match inner.split_once(':') {
             Some((name, default)) => (name, Some(default)),
             None => (inner, None),
@@ -311,9 +403,77 @@ impl Expansion<'_> {
         self.expand_or_default(name, default, depth);
     }
 
+    /// Puts out a value that stands elsewhere: where, `rest` says.
+    fn expand_form(&mut self, form: ValueForm, rest: &str, depth: usize) {
+        let written = format!("${{{}:{rest}}}", form.as_str());
+        if self.forms != FormUse::Allowed {
+            let refused = self.forms;
+            self.problems
+                .push(VariableProblem::Misplaced { written, refused });
+            return;
+        }
+        self.form_count += 1;
+        let (base, is_needed) = (self.source.base_dir(), !self.lenient);
+        let found = match form {
+            ValueForm::Secret => self.values.secret(rest, self.path, is_needed),
+            ValueForm::File => match self.expand_part(rest, depth) {
+                Some(path) => self.values.file(&path, base, is_needed),
+                None => return,
+            },
+            ValueForm::Exec => {
+                let Some(words) = shlex::split(rest).filter(|words| !words.is_empty()) else {
+                    self.problems.push(VariableProblem::Command { written });
+                    return;
+                };
+                let words = words.iter().map(|word| self.expand_part(word, depth));
+                match words.collect::<Option<Vec<String>>>() {
+                    Some(command) => self.values.output(command, base, is_needed),
+                    None => return,
+                }
+            }
+        };
+        match found {
+            Ok(value) => {
+                self.is_incomplete |= value.is_none();
+                self.output.push_str(value.as_deref().unwrap_or(rest));
+                self.shown.push_str(&written);
+            }
+            Err(missing) => self
+                .problems
+                .push(VariableProblem::NoValue { written, missing }),
+        }
+    }
+
+    /// `text` with its variables expanded; nothing where that is a problem.
+    fn expand_part(&mut self, text: &str, depth: usize) -> Option<String> {
+        let mut part = Expansion {
+            environment: self.environment,
+            source: self.source,
+            lenient: self.lenient,
+            values: self.values,
+            path: self.path,
+            forms: FormUse::Nested,
+            form_count: 0,
+            output: String::new(),
+            shown: String::new(),
+            has_variable: false,
+            is_incomplete: false,
+            problems: Vec::new(),
+            suspicious_forms: Vec::new(),
+        };
+        part.run(text, depth + 1);
+        let is_right = part.problems.is_empty();
+        let (output, mut problems, mut doubts) =
+            (part.output, part.problems, part.suspicious_forms);
+        self.problems.append(&mut problems);
+        self.suspicious_forms.append(&mut doubts);
+        is_right.then_some(output)
+    }
+
     /// The value of the variable `name`, else `default`, else a problem.
     fn expand_or_default(&mut self, name: &str, default: Option<&str>, depth: usize) {
         match (self.environment.get(name), default) {
+            _ if name == SecretKeyPlace::VARIABLE => self.problems.push(VariableProblem::SecretKey),
             (Some(value), _) => self.push_value(name, value),
             (None, Some(default)) => self.expand_default(name, default, depth),
             (None, None) if self.lenient => self.push_placeholder(name),
@@ -393,7 +553,7 @@ impl Expansion<'_> {
                 None => self.expand_or_default(rest, None, depth),
             },
             "input" => self.expand_input(rest),
-            "command" | "config" => {
+            "command" | "config" | "exec" | "file" | "secret" => {
                 self.problems.push(VariableProblem::Editor {
                     written: format!("${{{inner}}}"),
                 });
@@ -477,6 +637,17 @@ enum VariableProblem {
     Editor { written: String },
     /// An input that nobody answered.
     Input { id: String, name: String },
+    /// Behind `exec:` stands no command.
+    Command { written: String },
+    /// A value from elsewhere where there cannot be one.
+    Misplaced { written: String, refused: FormUse },
+    /// A value from elsewhere that cannot be had.
+    NoValue {
+        written: String,
+        missing: MissingValue,
+    },
+    /// The key of secrets is no value.
+    SecretKey,
     /// What stands between the braces is no name.
     Name { written: String },
     /// Defaults in defaults, without end.
@@ -491,17 +662,33 @@ impl VariableProblem {
     /// The text to mark; a prefix of it is enough.
     fn written(&self) -> &str {
         match self {
-            Self::Editor { written }
+            Self::Command { written }
+            | Self::Editor { written }
+            | Self::Misplaced { written, .. }
+            | Self::NoValue { written, .. }
             | Self::Name { written }
             | Self::TooDeep { written }
             | Self::Unclosed { written } => written,
             Self::Input { id, .. } => id,
+            Self::SecretKey => SecretKeyPlace::VARIABLE,
             Self::Unset { name } => name,
         }
     }
 
     fn to_diagnostic(&self, path: &str, environment: &Environment) -> Diagnostic {
         match self {
+            Self::Command { .. } => {
+                Diagnostic::error(format!("`{path}` names no command that can be read"))
+                    .help("write `${exec:PROGRAM ARGUMENTS}`, with quotes that are closed")
+            }
+            Self::Misplaced { refused, .. } => misplaced(path, *refused),
+            Self::NoValue { missing, .. } => {
+                Diagnostic::error(missing.message.clone()).help(missing.help.clone())
+            }
+            Self::SecretKey => Diagnostic::error(format!(
+                "`{path}` uses the variable with the key of secrets"
+            ))
+            .help("use another variable, or `${secret:NAME}`"),
             Self::Editor { .. } => Diagnostic::error(format!(
                 "`{path}` uses a variable that only an editor can \
                     resolve"
@@ -536,4 +723,24 @@ impl VariableProblem {
             }
         }
     }
+}
+
+/// Says why no value from elsewhere may stand at `path`.
+fn misplaced(path: &str, refused: FormUse) -> Diagnostic {
+    let (why, help) = match refused {
+        FormUse::Nested => (
+            "has a secret inside of `${file:...}` or `${exec:...}`",
+            "use `${VARIABLE}` there",
+        ),
+        FormUse::Setting => (
+            "is read before secrets are",
+            "use the value, or `${VARIABLE}`",
+        ),
+        FormUse::Allowed | FormUse::Displayed => (
+            "is displayed, so that it cannot hold a secret",
+            "use the value, or `${VARIABLE}`; secrets may stand in `args`, `auth`, `env`, `headers`, `proxy` and \
+             `url` of servers, and in `keys` of agents",
+        ),
+    };
+    Diagnostic::error(format!("`{path}` {why}")).help(help)
 }

@@ -2,7 +2,7 @@
 
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
-use sqlx::Executor;
+use sqlx::{Executor, Transaction};
 
 use super::{Sqlite, begin, from_time, to_time};
 use crate::{
@@ -74,13 +74,7 @@ impl SecretStore for Sqlite {
                 .execute(&mut *tx)
                 .await
                 .map_err(failed)?;
-            sqlx::query(
-                "DELETE FROM sealing_keys WHERE purpose = ? AND NOT EXISTS (SELECT * FROM secrets)",
-            )
-            .bind(SECRETS_PURPOSE)
-            .execute(&mut *tx)
-            .await
-            .map_err(failed)?;
+            forget_unused_key(&mut tx).await.map_err(failed)?;
             tx.commit().await.map_err(failed)?;
             Ok(removed.rows_affected() > 0)
         })
@@ -93,11 +87,14 @@ impl SecretStore for Sqlite {
         at: Timestamp,
     ) -> BoxFuture<'a, Result<KeyFingerprint, StoreError>> {
         Box::pin(async move {
-            if let Some(kept) = self.key_of(purpose).await? {
+            if let Some(kept) = self.key_of(purpose).await?
+                && kept == *key
+            {
                 return Ok(kept);
             }
             let failed = |error| self.map_error("recording which key seals", error);
             let mut tx = begin(&self.durable).await.map_err(failed)?;
+            forget_unused_key(&mut tx).await.map_err(failed)?;
             sqlx::query(
                 "INSERT INTO sealing_keys (purpose, fingerprint, place, since_ms) \
                  VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
@@ -121,6 +118,17 @@ impl SecretStore for Sqlite {
     ) -> BoxFuture<'a, Result<Option<KeyFingerprint>, StoreError>> {
         Box::pin(self.read_key(purpose, &self.reader))
     }
+}
+
+/// Removes the mark of the key of secrets where there are none.
+async fn forget_unused_key(tx: &mut Transaction<'_, sqlx::Sqlite>) -> Result<(), sqlx::Error> {
+    sqlx::query(
+        "DELETE FROM sealing_keys WHERE purpose = ? AND NOT EXISTS (SELECT * FROM secrets)",
+    )
+    .bind(SECRETS_PURPOSE)
+    .execute(&mut **tx)
+    .await?;
+    Ok(())
 }
 
 impl Sqlite {

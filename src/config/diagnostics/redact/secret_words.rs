@@ -8,11 +8,21 @@ use super::secret_names::names_secret;
 /// tells nothing, and is what the reader needs to see.
 pub(super) fn reference_len(text: &str) -> Option<usize> {
     let inner = text.strip_prefix("${")?;
-    let name = ["env:", "input:"]
-        .iter()
-        .find_map(|form| inner.strip_prefix(form))
-        .unwrap_or(inner);
-    let end = name.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '-')))?;
+    let forms = [
+        ("env:", false),
+        ("input:", false),
+        ("file:", true),
+        ("secret:", true),
+    ];
+    let (name, is_path) = forms
+        .into_iter()
+        .find_map(|(form, is_path)| Some((inner.strip_prefix(form)?, is_path)))
+        .unwrap_or((inner, false));
+    let is_legal = |c: char| {
+        let is_word = c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        is_word || (is_path && matches!(c, '.' | '/'))
+    };
+    let end = name.find(|c: char| !is_legal(c))?;
     let ended = name[end..].starts_with(['}', ':']);
     ended.then(|| text.len() - name.len() + end + 1)
 }

@@ -12,7 +12,6 @@ use std::{
     fmt,
     path::PathBuf,
     sync::{Arc, OnceLock},
-    time::Duration,
 };
 
 use arc_swap::ArcSwap;
@@ -23,6 +22,7 @@ use tokio::sync::broadcast;
 use url::Url;
 
 pub use self::{
+    discovery::client_document,
     sign_in::{SignIn, SignInRequest},
     slot::{AccessToken, Rejection},
 };
@@ -77,7 +77,24 @@ pub struct GrantsParts {
     /// Where tasks run that renew tokens.
     pub tasks: Tasks,
     /// The time.
-    pub now: fn() -> Timestamp,
+    pub now: GrantClock,
+}
+
+/// Tells the time.
+#[derive(Clone)]
+pub struct GrantClock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
+
+impl GrantClock {
+    /// As `now` tells it.
+    pub fn new(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        Self(Arc::new(now))
+    }
+}
+
+impl fmt::Debug for GrantClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GrantClock")
+    }
 }
 
 /// Where grants are kept.
@@ -358,6 +375,20 @@ impl Grants {
         Ok(summaries)
     }
 
+    /// Who signed in to `server` first and can use it yet: whose grant serves to list it.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn first_owner(&self, server: &ServerName) -> Result<Option<GrantOwner>, GrantError> {
+        let server = self.server(server)?;
+        let stored = self.storage()?.store.all_grants(None).await?;
+        let usable = stored
+            .iter()
+            .filter(|it| it.state == GrantState::Active && server.has_made(it));
+        let first = usable.min_by_key(|it| it.granted);
+        Ok(first.map(|it| it.key.owner))
+    }
+
     fn server(&self, name: &ServerName) -> Result<Arc<OAuthServer>, GrantError> {
         let found = self.0.servers.load().get(name).cloned();
         found.ok_or_else(|| GrantError::Refused {
@@ -384,7 +415,7 @@ impl Grants {
     }
 
     fn now(&self) -> Timestamp {
-        (self.0.parts.now)()
+        (self.0.parts.now.0)()
     }
 
     fn tell(&self, server: &OAuthServer, owner: GrantOwner) {
@@ -402,7 +433,7 @@ impl GrantsParts {
         Self {
             storage,
             tasks,
-            now: clock::now,
+            now: GrantClock::new(clock::now),
         }
     }
 }
@@ -502,6 +533,3 @@ fn summary(server: &OAuthServer, owner: GrantOwner, grant: Option<&StoredGrant>)
         granted: grant.map(|grant| grant.granted),
     }
 }
-
-/// How long whoever renews a grant waits for another process that does.
-const LOCK_WAIT: Duration = Duration::from_secs(30);

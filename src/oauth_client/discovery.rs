@@ -2,7 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use http::{Method, Request, Response, StatusCode, header::CONTENT_TYPE};
+use http::{
+    HeaderValue, Method, Request, Response, StatusCode,
+    header::{ACCEPT, CONTENT_TYPE, WWW_AUTHENTICATE},
+};
 use rmcp::transport::auth::{
     AuthError, AuthorizationManager, OAuthHttpClient, OAuthHttpClientFuture, OAuthHttpRequest,
 };
@@ -93,6 +96,11 @@ pub(super) async fn discover(
         AuthorizationManager::new_with_oauth_http_client(url.clone(), Arc::clone(&client) as _)
             .await
             .map_err(|error| from_library(&error))?;
+    let probed = match challenge {
+        Some(_) => None,
+        None => probe(egress, url).await,
+    };
+    let challenge = challenge.or(probed.as_deref());
     let found = manager.resolve_metadata_from_challenge(challenge).await;
     let found = found.map_err(|error| from_library(&error))?;
     let metadata = serde_json::to_value(&found.metadata).and_then(serde_json::from_value);
@@ -113,6 +121,26 @@ pub(super) async fn discover(
         scopes,
         is_published,
     })
+}
+
+/// The header `WWW-Authenticate` of what a server answers to a request without a token, should it be a 401.
+async fn probe(egress: &EgressClient, url: &Url) -> Option<String> {
+    let list = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}});
+    let mut request = Request::new(list.to_string().into_bytes());
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = url.as_str().parse().ok()?;
+    let headers = request.headers_mut();
+    let json = HeaderValue::from_static("application/json");
+    headers.insert(CONTENT_TYPE, json);
+    let both = HeaderValue::from_static("application/json, text/event-stream");
+    headers.insert(ACCEPT, both);
+    let answer = egress.fetch(request).await.ok()?;
+    let is_challenge = answer.status() == StatusCode::UNAUTHORIZED;
+    let challenge = answer
+        .headers()
+        .get(WWW_AUTHENTICATE)
+        .filter(|_| is_challenge)?;
+    challenge.to_str().ok().map(str::to_owned)
 }
 
 /// `scopes` with the one that refresh tokens need where the issuer lists it.
@@ -202,6 +230,26 @@ fn metadata_places(issuer: &Url) -> Vec<Url> {
     paths.into_iter().map(place).collect()
 }
 
+/// What the gateway says of itself as a client, to issuers that register it or read its document.
+fn client_metadata(redirect_uri: &Url) -> Value {
+    let is_web = redirect_uri.scheme() == "https";
+    json!({
+        "client_name": "Tollbridge",
+        "redirect_uris": [redirect_uri],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": "none",
+        "application_type": if is_web { "web" } else { "native" },
+    })
+}
+
+/// The client metadata document that stands at `url`, which is the client id where issuers read it.
+pub fn client_document(url: &Url, redirect_uri: &Url) -> Value {
+    let mut document = client_metadata(redirect_uri);
+    document["client_id"] = url.as_str().into();
+    document
+}
+
 /// Registers us at an issuer (RFC 7591).
 pub(super) async fn register(
     egress: &EgressClient,
@@ -220,15 +268,8 @@ pub(super) async fn register(
     let takes = |method: &str| methods.is_none_or(|all| all.iter().any(|it| it == method));
     let method = ["none", "client_secret_basic", "client_secret_post"];
     let method = method.into_iter().find(|it| takes(it)).unwrap_or("none");
-    let is_web = redirect_uri.scheme() == "https";
-    let mut body = json!({
-        "client_name": "Tollbridge",
-        "redirect_uris": [redirect_uri],
-        "grant_types": ["authorization_code", "refresh_token"],
-        "response_types": ["code"],
-        "token_endpoint_auth_method": method,
-        "application_type": if is_web { "web" } else { "native" },
-    });
+    let mut body = client_metadata(redirect_uri);
+    body["token_endpoint_auth_method"] = method.into();
     if !scopes.is_empty() {
         body["scope"] = scopes.join(" ").into();
     }
@@ -236,7 +277,7 @@ pub(super) async fn register(
     *request.method_mut() = Method::POST;
     *request.uri_mut() = (endpoint.parse())
         .map_err(|_| refused("the registration endpoint is not a URL".to_owned()))?;
-    let json = http::HeaderValue::from_static("application/json");
+    let json = HeaderValue::from_static("application/json");
     request.headers_mut().insert(CONTENT_TYPE, json);
     let answer = egress.fetch(request).await.map_err(|error| match error {
         EgressError::Refused { .. } => refused(error.to_string()),

@@ -1,6 +1,6 @@
 //! Getting a token, and another one when its time has passed.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use rmcp::transport::auth::enterprise::{
     EmaAuthorizationServer, EmaClientAssertion, EmaClientAssertionProvider,
@@ -12,8 +12,7 @@ use tokio::{
 };
 
 use super::{
-    AccessToken, GrantError, Grants, LOCK_WAIT, OAuthServer, SubjectToken, SubjectTokenKind,
-    client_assertion,
+    AccessToken, GrantError, Grants, OAuthServer, SubjectToken, SubjectTokenKind, client_assertion,
     discovery::{self, Discovered},
     grant_lock::GrantLock,
     quirks::Quirks,
@@ -26,9 +25,11 @@ use super::{
 use crate::{
     config::GrantKind,
     egress::EgressClient,
-    store::{GrantNote, GrantOwner, GrantState},
+    store::{GrantKey, GrantNote, GrantOwner, GrantState},
 };
 
+/// How long it is waited for another process that renews a grant.
+const LOCK_WAIT: Duration = Duration::from_secs(30);
 /// How often it is tried to write a grant down.
 const WRITE_ATTEMPTS: usize = 3;
 
@@ -135,12 +136,14 @@ impl Grants {
     ) -> Renewed {
         let client = server.configured_client().ok_or(GrantError::NeedsSignIn)?;
         let endpoint = found.token_endpoint();
+        // Its time counts from here at the latest, however long the answer takes.
+        let asked_at = self.now();
         let tokens = self.ask(server.egress()?, &endpoint, &client, form).await?;
         let asked = form.iter().find(|(name, _)| *name == "scope");
         let asked = asked.map_or("", |(_, scopes)| scopes).split(' ');
         let asked = || asked.map(str::to_owned).collect();
         let scopes = tokens.scopes.clone().unwrap_or_else(asked);
-        Ok(slot.set(CurrentToken::new(&tokens, self.now(), &scopes)?))
+        Ok(slot.set(CurrentToken::new(&tokens, asked_at, &scopes)?))
     }
 
     /// `id_jag`: the identity provider vouches for the caller, and the authorization server of the server gives a
@@ -184,17 +187,21 @@ impl Grants {
             subject,
         );
         let scopes = slot.with_wanted(&found.scopes);
-        let exchanged = exchange.with_scopes(scopes).exchange(egress, egress).await;
-        let given = exchanged.map_err(|error| from_exchange(&error))?;
-        let mut scopes: Vec<_> = given.scopes.into_iter().collect();
+        let asked_at = self.now();
+        let given = exchange.with_scopes(scopes).exchange_id_jag(egress).await;
+        let assertion = given.map_err(|error| from_exchange(&error))?;
+        // Only the assertion carries what may be done: `scope` and `resource` could undo its limits.
+        let form: Form<'_> = vec![
+            ("grant_type", "urn:ietf:params:oauth:grant-type:jwt-bearer"),
+            ("assertion", assertion.assertion().secret()),
+        ];
+        let tokens = self
+            .ask(egress, &found.token_endpoint(), &client, &form)
+            .await?;
+        let mut scopes: Vec<_> = assertion.scopes().iter().cloned().collect();
         scopes.sort();
-        let tokens = TokenResponse {
-            access_token: given.access_token.into_secret(),
-            refresh_token: None,
-            expires_in: given.expires_in.map(|it| it.as_secs()),
-            scopes: None,
-        };
-        Ok(slot.set(CurrentToken::new(&tokens, self.now(), &scopes)?))
+        let scopes = tokens.scopes.clone().unwrap_or(scopes);
+        Ok(slot.set(CurrentToken::new(&tokens, asked_at, &scopes)?))
     }
 
     /// Of a grant that somebody signed in for: what the store has, or what the issuer gives for its refresh token.
@@ -208,12 +215,7 @@ impl Grants {
         if slot.is_good(&token, self.now()) || !can_refresh(&kept) {
             return self.use_up(slot, token, &kept);
         }
-        let storage = self.storage()?;
-        let deadline = Instant::now() + LOCK_WAIT;
-        let lock = GrantLock::acquire(&storage.locks, &kept.key, deadline).await;
-        let _lock = lock.map_err(|error| GrantError::Store {
-            reason: format!("cannot lock the grant: {error}"),
-        })?;
+        let _lock = self.lock(&kept.key).await?;
         // Whoever had the lock before may have renewed it.
         let kept = self.read(server, owner).await?;
         let kept = kept.ok_or(GrantError::NeedsSignIn)?;
@@ -222,6 +224,15 @@ impl Grants {
             return self.use_up(slot, token, &kept);
         }
         self.refresh(server, slot, kept).await
+    }
+
+    /// The right to change the grant of `key`, which one process at a time has.
+    pub(super) async fn lock(&self, key: &GrantKey) -> Result<GrantLock, GrantError> {
+        let directory = &self.storage()?.locks;
+        let lock = GrantLock::acquire(directory, key, Instant::now() + LOCK_WAIT).await;
+        lock.map_err(|error| GrantError::Store {
+            reason: format!("cannot lock the grant: {error}"),
+        })
     }
 
     /// Uses `token`, which is not renewed, while it lasts.
@@ -243,6 +254,7 @@ impl Grants {
             ("resource", &record.resource),
         ];
         let egress = server.egress()?;
+        let asked_at = self.now();
         let answer = self
             .ask(egress, &record.token_endpoint, &client, &form)
             .await;
@@ -258,7 +270,7 @@ impl Grants {
             }
             Err(error) => return Err(error.into()),
         };
-        kept.record = record.renewed(tokens, self.now());
+        kept.record = record.renewed(tokens, asked_at);
         kept.state = GrantState::Active;
         self.write_or_keep(slot, &kept).await?;
         Ok(slot.set(CurrentToken::of_record(&kept.record)?))

@@ -4,14 +4,13 @@ use jiff::{SignedDuration, Timestamp};
 use oauth2::{CsrfToken, PkceCodeChallenge};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use tokio::{sync::oneshot, time::Instant};
+use tokio::sync::oneshot;
 use url::{Url, form_urlencoded};
 use uuid::Uuid;
 
 use super::{
-    GrantError, Grants, LOCK_WAIT, OAuthServer,
+    GrantError, Grants, OAuthServer,
     discovery::{self, Discovered, IssuerMetadata},
-    grant_lock::GrantLock,
     quirks::{self, Quirks},
     record::{self, GrantRecord, OpenGrant},
     token_endpoint::{ClientCredential, Form, OAuthClient, TokenEndpoint, shorten},
@@ -361,6 +360,7 @@ impl Grants {
         if client.is_configured {
             client = server.configured_client().unwrap_or(client);
         }
+        let now = self.now();
         let answer = self.ask(server.egress()?, endpoint, &client, &form).await;
         let tokens = match answer {
             Ok(tokens) => tokens,
@@ -371,7 +371,6 @@ impl Grants {
                 return Err(error.into());
             }
         };
-        let now = self.now();
         let scopes = tokens.scopes.clone();
         let grant = OpenGrant {
             key: GrantKey {
@@ -413,14 +412,6 @@ impl Grants {
         self.slot(server, owner).reset();
         self.tell(server, owner);
         Ok(())
-    }
-
-    async fn lock(&self, key: &GrantKey) -> Result<GrantLock, GrantError> {
-        let directory = &self.storage()?.locks;
-        let lock = GrantLock::acquire(directory, key, Instant::now() + LOCK_WAIT).await;
-        lock.map_err(|error| GrantError::Store {
-            reason: format!("cannot lock the grant: {error}"),
-        })
     }
 
     /// Keeps a note, sealed.

@@ -47,7 +47,8 @@ pub(super) struct CurrentToken {
     received: Timestamp,
     expires: Option<Timestamp>,
     scopes: Vec<String>,
-    read: Instant,
+    /// When it was read from the store; none of one that is not kept there.
+    read: Option<Instant>,
 }
 
 impl AccessToken {
@@ -85,12 +86,16 @@ impl CurrentToken {
             received,
             expires: lifetime.and_then(end),
             scopes: scopes.to_vec(),
-            read: Instant::now(),
+            read: None,
         })
     }
 
     pub(super) fn of_record(record: &GrantRecord) -> Result<Self, GrantError> {
-        Self::new(&record.tokens, record.received, &record.scopes)
+        let token = Self::new(&record.tokens, record.received, &record.scopes)?;
+        Ok(Self {
+            read: Some(Instant::now()),
+            ..token
+        })
     }
 
     /// Whether its time has not passed.
@@ -147,6 +152,7 @@ struct SlotState {
     rejected: Option<String>,
     /// Tokens that were rejected one after the other.
     rejections: u32,
+    rejected_last: Option<Instant>,
     /// The scopes that it asked for besides.
     wanted: Vec<String>,
     step_ups: u32,
@@ -170,7 +176,7 @@ impl Slot {
         if !current.is_valid(now) || self.is_rejected(&current.token) {
             return Usable::No;
         }
-        if current.is_due(now) || current.read.elapsed() > REREAD {
+        if current.is_due(now) || current.read.is_some_and(|it| it.elapsed() > REREAD) {
             return Usable::Due(AccessToken(current));
         }
         Usable::Yes(AccessToken(current))
@@ -281,6 +287,7 @@ impl Slot {
             let was_good = now.duration_since(token.0.received) > AT_ONCE;
             state.rejections = if was_good { 1 } else { state.rejections + 1 };
             state.rejected = Some(token.0.token.clone());
+            state.rejected_last = Some(Instant::now());
         }
         (state.failed, state.failures) = (None, 0);
         if state.rejections > REJECTIONS_MAX {
@@ -291,7 +298,14 @@ impl Slot {
 
     /// Whether the server takes none of the tokens of its issuer.
     pub(super) fn takes_none(&self) -> bool {
-        lock(&self.state).rejections > REJECTIONS_MAX
+        let mut state = lock(&self.state);
+        if state
+            .rejected_last
+            .is_some_and(|at| at.elapsed() > BACKOFF_MAX)
+        {
+            state.rejections = state.rejections.min(REJECTIONS_MAX);
+        }
+        state.rejections > REJECTIONS_MAX
     }
 
     /// A server wants `scopes` besides (403).

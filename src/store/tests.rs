@@ -85,6 +85,14 @@ macro_rules! contract {
             async fn of_the_tasks_of_an_agent_the_last_are_kept() {
                 super::of_the_tasks_of_an_agent_the_last_are_kept($open).await;
             }
+            #[tokio::test]
+            async fn grants_are_kept_by_owner() {
+                super::grants_are_kept_by_owner($open).await;
+            }
+            #[tokio::test]
+            async fn notes_about_issuers_are_taken_once() {
+                super::notes_about_issuers_are_taken_once($open).await;
+            }
         }
     };
 }
@@ -95,6 +103,90 @@ async fn sqlite() -> (Store, TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).await.unwrap();
     (store, directory)
+}
+
+async fn grants_are_kept_by_owner(open: impl AsyncFn() -> (Store, TempDir)) {
+    let (store, _directory) = open().await;
+    let grants = &store.grants;
+    let grant = |owner, issuer: &str, second| StoredGrant {
+        key: GrantKey {
+            resource: "https://a/mcp".to_owned(),
+            issuer: issuer.to_owned(),
+            owner,
+        },
+        state: GrantState::Active,
+        scopes: "a b".to_owned(),
+        granted: at(1),
+        refreshed: at(second),
+        expires: Some(at(second + 60)),
+        sealed: vec![1, 2, 3],
+    };
+    let ada = GrantOwner::Agent(AgentId(Uuid::from_u128(1)));
+    let of = |owner| grants.grants("https://a/mcp", owner);
+    assert_eq!(of(ada).await.unwrap(), []);
+    let (older, newer) = (grant(ada, "https://as", 2), grant(ada, "https://other", 3));
+    let shared = grant(GrantOwner::Gateway, "https://as", 2);
+    for grant in [&older, &newer, &shared] {
+        grants.put_grant(grant).await.unwrap();
+    }
+    assert_eq!(of(ada).await.unwrap(), [newer.clone(), older.clone()]);
+    assert_eq!(of(GrantOwner::Gateway).await.unwrap(), [shared.clone()]);
+    assert_eq!(grants.grants("https://b", ada).await.unwrap(), []);
+    let rejected = StoredGrant {
+        state: GrantState::Rejected,
+        expires: None,
+        refreshed: at(9),
+        ..older
+    };
+    grants.put_grant(&rejected).await.unwrap();
+    assert_eq!(of(ada).await.unwrap(), [rejected.clone(), newer.clone()]);
+    assert_eq!(grants.all_grants(Some(ada)).await.unwrap().len(), 2);
+    assert_eq!(grants.all_grants(None).await.unwrap().len(), 3);
+    assert!(grants.remove_grant(&rejected.key).await.unwrap());
+    assert!(!grants.remove_grant(&rejected.key).await.unwrap());
+    assert_eq!(of(ada).await.unwrap(), [newer]);
+}
+
+async fn notes_about_issuers_are_taken_once(open: impl AsyncFn() -> (Store, TempDir)) {
+    let (store, _directory) = open().await;
+    let grants = &store.grants;
+    let sign_in = |key| (GrantNote::SignIn, key);
+    grants
+        .put_note(sign_in("a"), &[1], Some(at(9)), at(1))
+        .await
+        .unwrap();
+    grants
+        .put_note((GrantNote::Quirks, "a"), &[2], None, at(1))
+        .await
+        .unwrap();
+    assert_eq!(grants.note(sign_in("a")).await.unwrap(), Some(vec![1]));
+    assert_eq!(
+        grants.take_note(sign_in("a"), at(8)).await.unwrap(),
+        Some(vec![1])
+    );
+    assert_eq!(grants.take_note(sign_in("a"), at(8)).await.unwrap(), None);
+    grants
+        .put_note(sign_in("b"), &[3], Some(at(9)), at(1))
+        .await
+        .unwrap();
+    assert_eq!(grants.take_note(sign_in("b"), at(9)).await.unwrap(), None);
+    grants
+        .put_note(sign_in("c"), &[4], Some(at(9)), at(1))
+        .await
+        .unwrap();
+    grants
+        .put_note(sign_in("d"), &[5], Some(at(99)), at(10))
+        .await
+        .unwrap();
+    assert_eq!(
+        grants.note(sign_in("c")).await.unwrap(),
+        None,
+        "its time has passed"
+    );
+    assert_eq!(
+        grants.note((GrantNote::Quirks, "a")).await.unwrap(),
+        Some(vec![2])
+    );
 }
 
 async fn agents_are_kept(open: impl AsyncFn() -> (Store, TempDir)) {

@@ -10,8 +10,8 @@ use tollbridge::{
 
 use crate::{
     connections, egress, forward_headers, governance::GOVERNING, harness::parse, item_rules,
-    limits, list_timing, listener, naming, process_limits, process_settings, recovery, replicas,
-    secrets, timeouts, transports, unix_socket, way_out,
+    limits, list_timing, listener, naming, oauth_grants, process_limits, process_settings,
+    recovery, replicas, secrets, timeouts, transports, unix_socket, way_out,
 };
 
 /// A key, with `*` for the name of a server, and its test.
@@ -64,6 +64,22 @@ const TESTS: &[(&str, fn())] = &[
     ("secrets.exec", secrets::exec),
     ("secrets.key_file", secrets::key_file),
     ("servers.*.args", transports::args),
+    ("servers.*.auth.actor_token", oauth_grants::exchange),
+    ("servers.*.auth.audience", oauth_grants::own_credentials),
+    ("servers.*.auth.client_id", oauth_grants::own_credentials),
+    (
+        "servers.*.auth.client_secret",
+        oauth_grants::own_credentials,
+    ),
+    ("servers.*.auth.grant", oauth_grants::own_credentials),
+    ("servers.*.auth.idp.client_id", oauth_grants::assertion),
+    ("servers.*.auth.idp.client_secret", oauth_grants::assertion),
+    ("servers.*.auth.idp.issuer", oauth_grants::assertion),
+    ("servers.*.auth.issuer", oauth_grants::own_credentials),
+    ("servers.*.auth.per_user", oauth_grants::per_user),
+    ("servers.*.auth.private_key", oauth_grants::private_key),
+    ("servers.*.auth.scopes", oauth_grants::own_credentials),
+    ("servers.*.auth.subject_token", oauth_grants::exchange),
     ("servers.*.auth.name", transports::auth_header),
     ("servers.*.auth.token", transports::auth_bearer),
     ("servers.*.auth.type", transports::auth_header),
@@ -111,6 +127,58 @@ const TESTS: &[(&str, fn())] = &[
     ("servers.*.prompts.rename.*", item_rules::rename),
     ("servers.*.replicas", replicas::remote),
     ("servers.*.replicas.args", replicas::program),
+    (
+        "servers.*.replicas.auth.actor_token",
+        oauth_grants::replicas_have_none,
+    ),
+    (
+        "servers.*.replicas.auth.audience",
+        oauth_grants::replicas_have_none,
+    ),
+    (
+        "servers.*.replicas.auth.client_id",
+        oauth_grants::replicas_have_none,
+    ),
+    (
+        "servers.*.replicas.auth.client_secret",
+        oauth_grants::replicas_have_none,
+    ),
+    (
+        "servers.*.replicas.auth.grant",
+        oauth_grants::replicas_have_none,
+    ),
+    (
+        "servers.*.replicas.auth.idp.client_id",
+        oauth_grants::replicas_have_none,
+    ),
+    (
+        "servers.*.replicas.auth.idp.client_secret",
+        oauth_grants::replicas_have_none,
+    ),
+    (
+        "servers.*.replicas.auth.idp.issuer",
+        oauth_grants::replicas_have_none,
+    ),
+    (
+        "servers.*.replicas.auth.issuer",
+        oauth_grants::replicas_have_none,
+    ),
+    (
+        "servers.*.replicas.auth.per_user",
+        oauth_grants::replicas_have_none,
+    ),
+    (
+        "servers.*.replicas.auth.private_key",
+        oauth_grants::replicas_have_none,
+    ),
+    (
+        "servers.*.replicas.auth.scopes",
+        oauth_grants::replicas_have_none,
+    ),
+    (
+        "servers.*.replicas.auth.subject_token",
+        oauth_grants::replicas_have_none,
+    ),
     ("servers.*.replicas.auth.name", replicas::remote),
     ("servers.*.replicas.auth.token", replicas::remote),
     ("servers.*.replicas.auth.type", replicas::remote),

@@ -32,6 +32,7 @@ mod limits;
 mod list_timing;
 mod listener;
 mod naming;
+mod oauth_grants;
 mod process_limits;
 mod process_settings;
 mod recovery;

@@ -13,6 +13,8 @@ Tollbridge as well.
     conformance.py compare A.json B.json two results of the above
     conformance.py client-direct         the suite's client scenarios, our driver alone
     conformance.py client-through        the same with Tollbridge between the suite and the driver
+    conformance.py oauth-client          the suite's authorization scenarios, with the OAuth client of
+                                         Tollbridge (`cargo build --example oauth_client`)
 
 `--only 2025-11-25/tools-list` (or just `2025-11-25`, `tasks`) runs less. Everything is written to
 `target/suites`: the pinned npm packages, the results, the suite's own files and the logs. Build
@@ -96,6 +98,48 @@ CLIENT = {
         "json-schema-ref-no-deref": 1,
         "json-schema-2020-12-preservation": 9,
     },
+}
+
+# Client scenarios of authorization. The suite runs those of extensions only by name.
+AUTH_BOTH = [
+    "metadata-default",
+    "metadata-var1",
+    "metadata-var2",
+    "metadata-var3",
+    "basic-cimd",
+    "scope-from-www-authenticate",
+    "scope-from-scopes-supported",
+    "scope-omitted-when-undefined",
+    "scope-step-up",
+    "scope-retry-limit",
+    "token-endpoint-auth-basic",
+    "token-endpoint-auth-post",
+    "token-endpoint-auth-none",
+    "pre-registration",
+]
+AUTH = {
+    "2025-03-26": ["2025-03-26-oauth-metadata-backcompat", "2025-03-26-oauth-endpoint-fallback"],
+    "2025-11-25": AUTH_BOTH,
+    "2026-07-28": [
+        *AUTH_BOTH,
+        "resource-mismatch",
+        "offline-access-scope",
+        "offline-access-not-supported",
+        "authorization-server-migration",
+        "iss-supported",
+        "iss-not-advertised",
+        "iss-supported-missing",
+        "iss-wrong-issuer",
+        "iss-unexpected",
+        "iss-normalized",
+        "metadata-issuer-mismatch",
+    ],
+    # Not there: `dpop`, `dpop-nonce` and `wif-jwt-bearer`, which Tollbridge does not do.
+    "extension": [
+        "client-credentials-basic",
+        "client-credentials-jwt",
+        "enterprise-managed-authorization",
+    ],
 }
 
 # Servers of the Tollbridge to judge: our conformance server behind HTTP and behind a pipe.
@@ -200,6 +244,7 @@ def parse_arguments() -> argparse.Namespace:
     comparing.add_argument("through", type=Path)
     command("client-direct", run_client_direct)
     command("client-through", run_client_through)
+    command("oauth-client", run_oauth_client)
     return parser.parse_args()
 
 
@@ -265,6 +310,35 @@ def run_client_through(options: argparse.Namespace) -> list[str]:
     through = judge_clients("client-through", binary, options)
     print_table({"client-direct": direct, "client-through": through})
     return unexpected_client(direct, options) + differences(direct, through, "client-through")
+
+
+def run_oauth_client(options: argparse.Namespace) -> list[str]:
+    install()
+    binary = built("examples/oauth_client")
+    jobs = [Job(group, name) for group, names in AUTH.items() for name in names]
+    chosen = [it for it in jobs if options.only in (None, it.group, f"{it.group}/{it.scenario}")]
+
+    def run(task: tuple[str, Job]) -> dict[str, Scenario]:
+        _, job = task
+        command = os.path.relpath(binary, ROOT)
+        arguments = ["client", "--command", command, "--scenario", f"auth/{job.scenario}"]
+        if job.group != "extension":
+            arguments += ["--spec-version", job.group]
+        arguments += ["--timeout", str(CLIENT_MILLISECONDS)]
+        found = run_suite(arguments, Path("oauth-client", job.group, str(job.scenario)))
+        return {str(job.scenario): next(iter(found.values()), Scenario())}
+
+    tasks = [("oauth-client", job) for job in chosen]
+    found = collect(tasks, run, ["oauth-client"], options.jobs)
+    print_table(found)
+    problems = []
+    for group, scenarios in found["oauth-client"].items():
+        for name, scenario in scenarios.items():
+            # A warning is a failure as well: each is of something that clients should do.
+            if not scenario.passed() or scenario.messages:
+                text = f"oauth-client {group} {name}: {len(scenario.succeeded)} checks succeed"
+                problems.append("\n    ".join([text, *scenario.messages]))
+    return problems
 
 
 def judge_servers(urls: dict[str, str], options: argparse.Namespace) -> dict[str, Results]:

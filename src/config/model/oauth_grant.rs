@@ -14,7 +14,7 @@ pub struct OAuthGrant {
     /// How a token is granted.
     pub grant: GrantKind,
     /// With `authorization_code`: each agent and user signs in for themselves, and nobody else uses their
-    /// grant. With `false` one sign-in (`tollbridge login SERVER`) serves every caller.
+    /// grant (the default). With `false` one sign-in (`tollbridge login SERVER`) serves every caller.
     #[serde(default = "yes", skip_serializing_if = "is_true")]
     pub per_user: bool,
     /// Client id at the authorization server. Default: a client metadata document, or dynamic registration.

@@ -82,6 +82,8 @@ pub(crate) struct Behaviour {
     pub(crate) refresh_scope: Option<&'static str>,
     /// A refresh token is good once: the answer has the next one.
     pub(crate) rotates: bool,
+    /// A rotated refresh token is good for a while yet.
+    pub(crate) rotates_with_grace: bool,
     /// Whoever uses a rotated refresh token again loses the grant.
     pub(crate) reuse_revokes: bool,
     /// Access tokens are random text.
@@ -143,6 +145,7 @@ impl Default for Behaviour {
             refuses_unknown_scopes: false,
             refresh_scope: None,
             rotates: true,
+            rotates_with_grace: false,
             reuse_revokes: true,
             opaque: false,
             algorithm: Algorithm::ES256,

@@ -442,7 +442,7 @@ fn refresh(
         if grant.client != client.id {
             return Err(wrong("the refresh token of another client"));
         }
-        if entry.used {
+        if entry.used && !behaviour.rotates_with_grace {
             if behaviour.reuse_revokes {
                 state.refresh_tokens.retain(|_, it| it.grant.id != grant.id);
             }

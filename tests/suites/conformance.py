@@ -440,7 +440,7 @@ def run_suite(arguments: list[str], place: Path) -> dict[str, Scenario]:
             )
         except subprocess.TimeoutExpired:
             log.write(f"\ngiven up after {SUITE_SECONDS} s\n")
-    return {scenario_name(file): read_checks(file) for file in sorted(out.glob("*/checks.json"))}
+    return {scenario_name(file): read_checks(file) for file in sorted(out.glob("**/checks.json"))}
 
 
 def scenario_name(checks: Path) -> str:

@@ -1,6 +1,6 @@
 //! What the walks of all clients fetch, each only once.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode, header};
@@ -88,14 +88,23 @@ impl Fetcher {
         drop(self.send(request).await);
     }
 
-    /// The response at `url`, which may be a redirect.
-    pub(super) async fn visit(&self, url: &Url) -> Result<Response<Bytes>, String> {
-        let request = Request::get(url.as_str())
-            .header(header::ACCEPT, "text/html,application/xhtml+xml")
-            .body(Vec::new());
+    /// The response at `url`, which may be a redirect, to a browser that has `cookies`.
+    pub(super) async fn visit(
+        &self,
+        url: &Url,
+        cookies: &mut BrowserCookies,
+    ) -> Result<Response<Bytes>, String> {
+        let mut request =
+            Request::get(url.as_str()).header(header::ACCEPT, "text/html,application/xhtml+xml");
+        if let Some(sent) = cookies.header(url) {
+            request = request.header(header::COOKIE, sent);
+        }
+        let request = request.body(Vec::new());
         let request = request.map_err(|error| error.to_string())?;
         let response = self.http.fetch_unredirected(request).await;
-        response.map_err(|error| error.to_string())
+        let response = response.map_err(|error| error.to_string())?;
+        cookies.keep(url, response.headers());
+        Ok(response)
     }
 
     async fn send(
@@ -105,6 +114,35 @@ impl Fetcher {
         let request = request.map_err(|error| error.to_string())?;
         let response = self.http.fetch(request).await;
         response.map_err(|error: EgressError| error.to_string())
+    }
+}
+
+/// What a browser was told to keep on the way to a page: login pages look for it.
+#[derive(Debug, Default)]
+pub(super) struct BrowserCookies(BTreeMap<(String, String), String>);
+
+impl BrowserCookies {
+    fn keep(&mut self, url: &Url, headers: &HeaderMap) {
+        let host = url.host_str().unwrap_or_default();
+        for set in headers.get_all(header::SET_COOKIE) {
+            let pair = set.to_str().ok().and_then(|text| text.split(';').next());
+            if let Some((name, value)) = pair.and_then(|pair| pair.split_once('=')) {
+                let place = (host.to_owned(), name.trim().to_owned());
+                self.0.insert(place, value.trim().to_owned());
+            }
+        }
+    }
+
+    /// What goes back to the host that it came from.
+    fn header(&self, url: &Url) -> Option<String> {
+        let own = self
+            .0
+            .iter()
+            .filter(|((host, _), _)| Some(host.as_str()) == url.host_str());
+        let pairs: Vec<String> = own
+            .map(|((_, name), value)| format!("{name}={value}"))
+            .collect();
+        (!pairs.is_empty()).then(|| pairs.join("; "))
     }
 }
 

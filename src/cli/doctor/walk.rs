@@ -3,6 +3,7 @@
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
 use bytes::Bytes;
 use http::{Response, StatusCode, header};
+use regex::Regex;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use url::{Host, Url};
@@ -12,7 +13,7 @@ use super::{
     ClientReport, SignInStep, StepReport, StepResult,
     clients::{KnownClient, ResourceCheck},
     discovery::{
-        BearerChallenge, Fetcher, bearer_challenge, resource_metadata_places,
+        BearerChallenge, BrowserCookies, Fetcher, bearer_challenge, resource_metadata_places,
         server_metadata_places,
     },
 };
@@ -467,9 +468,10 @@ impl Walk<'_> {
         if let Some(scope) = &resource.scope {
             page.query_pairs_mut().append_pair("scope", scope);
         }
+        let mut cookies = BrowserCookies::default();
         for _ in 0..=REDIRECTS_MAX {
             let host = page.host_str().unwrap_or_default().to_owned();
-            let response = self.fetcher.visit(&page).await;
+            let response = self.fetcher.visit(&page, &mut cookies).await;
             let response = response.map_err(|why| {
                 let advice = "people have to reach that page with a browser; where it is private, use --allow";
                 failure(step, why, advice)
@@ -597,13 +599,21 @@ fn error_of(response: &Response<Bytes>) -> String {
     let error = answer["error"].as_str().unwrap_or_default();
     let description = answer["error_description"].as_str().unwrap_or_default();
     let text = String::from_utf8_lossy(response.body());
-    let said = match (error, text.trim_start()) {
-        ("", text) if text.starts_with(['<', '{']) => "",
-        ("", text) => text,
-        (error, _) => error,
+    let text = match error {
+        "" => page_text(&text),
+        error => error.to_owned(),
     };
-    let all = format!("{status} {said} {description}");
+    let all = format!("{status} {text} {description}");
     shorten(all.trim())
+}
+
+/// The text of a page of HTML, as far as that can be told without reading it as a browser does.
+fn page_text(html: &str) -> String {
+    let hidden = Regex::new(
+        r"(?is)<(?:head|script|style|svg)\b.*?</(?:head|script|style|svg)>|<!--.*?-->|<[^>]*>",
+    );
+    let hidden = hidden.expect("a constant pattern");
+    hidden.replace_all(html, " ").into_owned()
 }
 
 fn without_query(url: &Url) -> String {
@@ -621,5 +631,29 @@ fn shorten(text: &str) -> String {
         format!("{short}...")
     } else {
         short
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_found_in_pages() {
+        let check = |body: &'static str, expect: &str| {
+            let mut response = Response::new(Bytes::from_static(body.as_bytes()));
+            *response.status_mut() = StatusCode::BAD_REQUEST;
+            assert_eq!(error_of(&response), format!("400 Bad Request {expect}"));
+        };
+        check(
+            r#"{"error":"invalid_client","error_description":"unknown"}"#,
+            "invalid_client unknown",
+        );
+        check("no client", "no client");
+        check(
+            "<!DOCTYPE html><head><title>x</title><style>a{b:c}</style></head><body><h1>oops</h1><!-- a -->\n<pre>\
+             error: invalid_redirect_uri</pre></body>",
+            "oops error: invalid_redirect_uri",
+        );
     }
 }

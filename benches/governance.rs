@@ -278,6 +278,7 @@ impl Stage {
             client_info: Arc::new(opening),
             session: None,
             forwarded: None,
+            missing_scopes: None,
         };
         Self {
             catalog: Catalog::build(&config.naming, &[offer]),

@@ -8,10 +8,13 @@
 mod config_diff;
 mod config_watch;
 mod control;
+mod identity;
 mod own_server;
 mod reload;
 mod sign_in_command;
 mod storage;
+
+pub(crate) use identity::apply as apply_identity;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -96,6 +99,7 @@ impl GatewayCore {
         warn_if_empty(config);
         let tasks = Tasks::new();
         let storage = Arc::new(StorageKeeper::open(config, remembers).await?);
+        identity::apply(config, &storage.storage.directory);
         let governance = Governance::new(config, storage.storage.clone())?;
         let grants = storage.open_grants(&tasks);
         grants.configure(config);
@@ -286,7 +290,7 @@ impl StartError {
 /// What is wrong with them; all such errors are mistakes.
 pub fn check_config(config: &Config) -> Result<(), StartError> {
     if let Some(tls) = &config.tls {
-        Certificate::read(tls).map_err(InvalidListener::Tls)?;
+        Certificate::read(tls, config.governance.auth).map_err(InvalidListener::Tls)?;
     }
     PolicySet::new(config)?;
     Ok(())

@@ -5,13 +5,17 @@
 //! meets the new one.
 
 mod authenticate;
+mod certificate;
 mod error;
+pub mod jwt;
 pub mod key;
+mod match_rules;
 mod resource;
 mod roster;
 pub mod token;
 mod token_cache;
 mod user;
+mod users;
 mod validity;
 
 use std::{
@@ -25,6 +29,7 @@ use tokio::sync::watch;
 
 pub use self::{
     authenticate::{Credentials, Identity},
+    certificate::PeerCertificate,
     error::{AuthError, KeyRejection, RefusedRequest},
     resource::{MERGED_ROUTE, ResourceUrl, audience_covers},
     user::User,
@@ -35,6 +40,7 @@ use self::{
     roster::{AgentSources, Roster, is_expired},
     token::TokenVerifier,
     token_cache::TokenCache,
+    users::Users,
 };
 use crate::{
     clock,
@@ -172,6 +178,7 @@ pub struct AgentDirectory {
     changes: watch::Sender<()>,
     verifiers: ArcSwap<Vec<Arc<dyn TokenVerifier>>>,
     tokens: TokenCache,
+    users: Users,
 }
 
 impl AgentDirectory {
@@ -183,6 +190,7 @@ impl AgentDirectory {
         let sources = AgentSources {
             authentication,
             configured: agents.collect(),
+            rules: Vec::new(),
             stored: Default::default(),
         };
         Self {
@@ -192,6 +200,7 @@ impl AgentDirectory {
             changes: watch::Sender::new(()),
             verifiers: ArcSwap::default(),
             tokens: TokenCache::default(),
+            users: Users::default(),
         }
     }
 
@@ -213,6 +222,44 @@ impl AgentDirectory {
         sources.authentication = authentication;
         sources.configured = agents;
         self.publish(&sources);
+    }
+
+    /// Replaces the rules that say which agents the subjects of tokens are. Who is nobody by the new ones is shown out.
+    pub fn set_agent_matches(&self, rules: Vec<config::AgentMatch>) {
+        let mut sources = lock(&self.sources);
+        sources.rules = rules;
+        self.publish(&sources);
+    }
+
+    /// Shows out who came in as the agent `id`: a grant was revoked, say. They may come in anew.
+    pub fn revoke_user(&self, id: AgentId) {
+        let sources = lock(&self.sources);
+        if !self.users.revoke(id) {
+            let old = self.roster.load();
+            let roster = old.with_agent_revoked(id);
+            if let Some(agent) = old.agents.get(&id) {
+                self.roster.store(Arc::new(roster));
+                agent.session_validity.revoke();
+            }
+        }
+        self.tokens.clear();
+        drop(sources);
+        self.changes.send_replace(());
+    }
+
+    /// Which of the rules for subjects of tokens fits these claims, counted from 0.
+    pub fn matching_rule(
+        &self,
+        claims: &serde_json::Map<String, serde_json::Value>,
+    ) -> Option<usize> {
+        let roster = self.roster.load();
+        let mut rules = roster.rules.iter();
+        rules.position(|rule| match_rules::fits(&rule.written, claims))
+    }
+
+    /// How many users behind tokens are known.
+    pub fn user_count(&self) -> usize {
+        self.users.count()
     }
 
     /// Replaces what is known of the store, with the keys that have ended, which let nobody in but
@@ -268,6 +315,7 @@ impl AgentDirectory {
             return;
         }
         self.roster.store(Arc::new(roster));
+        self.users.update(&self.roster.load().rules);
         self.tokens.clear();
         for agent in old.agents.values() {
             if !self.is_still_authorized(agent) {
@@ -282,6 +330,7 @@ impl AgentDirectory {
         for agent in self.roster.load().agents.values() {
             agent.session_validity.revoke();
         }
+        self.users.revoke_all();
     }
 
     /// Whether who came in as `agent` may stay: the agent is known, and since then neither was it
@@ -298,7 +347,8 @@ impl AgentDirectory {
 
     /// The agent `id` as it is at present.
     pub fn current(&self, id: AgentId) -> Option<Arc<Agent>> {
-        self.roster.load().agents.get(&id).map(Arc::clone)
+        let known = self.roster.load().agents.get(&id).map(Arc::clone);
+        known.or_else(|| self.users.get(id))
     }
 
     /// The agent called `name`, or with that id.

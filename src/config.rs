@@ -46,6 +46,9 @@ pub use model::items::{Expose, ItemRules, Root};
 pub use model::limits::{Budget, InvalidBudget, InvalidRate, Rate, Window};
 pub(crate) use model::listen::listen_address;
 pub use model::listen::{InvalidListenAddress, Listen, SocketConfig};
+pub use model::oauth::{
+    AgentMatch, ClaimGlob, JwtAlgorithm, JwtIssuer, OAuthConfig, OAuthMode, QuotaOwner,
+};
 pub use model::oauth_grant::{GrantKind, IdentityProvider, OAuthGrant};
 pub use model::policy::{ArgumentAction, ArgumentRule, Condition, Policy, PolicyMode};
 pub(crate) use model::policy::{glob, name_matcher};
@@ -137,6 +140,15 @@ pub struct Config {
     pub limits: Limits,
     /// What may be reached by URLs that others name.
     pub egress: Egress,
+    /// Who issues the access tokens of clients.
+    #[serde(skip_serializing_if = "OAuthConfig::is_default")]
+    pub oauth: OAuthConfig,
+    /// Issuers of tokens of machines, by name.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub jwt: IndexMap<String, JwtIssuer>,
+    /// Which agents the subjects of tokens are: `agents.match`.
+    #[serde(skip)]
+    pub agent_matches: Vec<AgentMatch>,
     /// How names and URIs of servers become exposed ones.
     pub naming: Naming,
     /// What governs calls.
@@ -226,6 +238,12 @@ pub struct Tls {
     /// Private key.
     #[serde(serialize_with = "display::path")]
     pub key: PathBuf,
+    /// The CAs of client certificates.
+    #[serde(
+        serialize_with = "display::optional_path",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub client_ca: Option<PathBuf>,
 }
 
 /// More memory than machines have.

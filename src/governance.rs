@@ -321,6 +321,10 @@ impl Governance {
         };
         let of_tool = routed.tool.as_ref().map(|tool| rules.tool_decisions(tool));
         self.authorize(&routed, &rules, of_tool.as_deref(), context)?;
+        // After the policy: what that does not allow, no scope allows.
+        if let Some(needed) = &context.client.missing_scopes {
+            return Err(Refusal::InsufficientScope(Arc::clone(needed)));
+        }
         self.acquire_concurrency(&policies, context)?;
         self.check_rate(&routed, server_rules, &rules, context)?;
         self.check_task(&routed, &policies, context).await?;

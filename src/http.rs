@@ -23,7 +23,7 @@ mod timeouts;
 mod tls;
 mod unix_socket;
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use ::http::{
     HeaderMap, HeaderValue, Method as Verb, Request, Response, StatusCode,
@@ -33,11 +33,11 @@ use arc_swap::ArcSwap;
 use hyper::body::Incoming;
 
 use crate::{
-    auth::{Agent, AuthError, Credentials, Identity, MERGED_ROUTE},
+    auth::{Agent, AuthError, Credentials, Identity, MERGED_ROUTE, PeerCertificate, token::Scopes},
     config::{Config, Listen},
     limiter::{ByteBudgetExceeded, ConnectionPermit},
     mcp::{
-        GatewayId, RpcError, envelope,
+        GatewayId, Method, RpcError, envelope,
         error::{self, FailureReason},
         gateway_headers::{self, GATEWAY_HEADER, HOPS_MAX},
         header,
@@ -53,7 +53,7 @@ pub(crate) use body::Body;
 use body::DrainLimit;
 use listener::ListenerRole;
 pub(crate) use listener::{BoundListener, InvalidListener, bind, bind_admin};
-use oauth::PublicUrl;
+use oauth::{RequestTarget, ResourceServer};
 use origin::OriginGuard;
 use request_log::{RequestFault, RequestLog};
 pub(crate) use tls::{Certificate, Certificates, InvalidTls};
@@ -66,7 +66,7 @@ pub(crate) struct HttpEdge {
     guard: ArcSwap<OriginGuard>,
     /// For requests to the listener of `admin_listen`.
     admin_guard: ArcSwap<OriginGuard>,
-    public_url: ArcSwap<PublicUrl>,
+    resource_server: ArcSwap<ResourceServer>,
     request_log: RequestLog,
     /// Those who read streams of events.
     stream_readers: InFlight,
@@ -86,7 +86,7 @@ impl HttpEdge {
             status,
             guard: ArcSwap::from_pointee(OriginGuard::new(config, &config.listen)),
             admin_guard: ArcSwap::from_pointee(OriginGuard::new(config, admin_listen(config))),
-            public_url: ArcSwap::from_pointee(PublicUrl::new(config, &config.listen)),
+            resource_server: ArcSwap::from_pointee(ResourceServer::new(config, &config.listen)),
             request_log: RequestLog::default(),
             stream_readers: InFlight::default(),
             tasks: tasks.clone(),
@@ -99,8 +99,8 @@ impl HttpEdge {
         self.guard.store(Arc::new(guard));
         let guard = OriginGuard::new(config, admin_listen(config));
         self.admin_guard.store(Arc::new(guard));
-        let public_url = PublicUrl::new(config, &config.listen);
-        self.public_url.store(Arc::new(public_url));
+        let resource_server = ResourceServer::new(config, &config.listen);
+        self.resource_server.store(Arc::new(resource_server));
     }
 
     /// Answers one HTTP request, which came from `peer`.
@@ -284,7 +284,7 @@ impl HttpEdge {
             _ => {}
         }
         let governance = self.proxy.governance();
-        let identity = match self.authenticate(&route, request).await {
+        let identity = match self.authenticate(&route, peer, request).await {
             Ok(identity) => identity,
             Err(error) => {
                 let is_refused = route.requires_agent();
@@ -299,7 +299,7 @@ impl HttpEdge {
                         let (fault, message) = (RequestFault::Key, "it has no credential");
                         self.request_log.warn(fault, message, peer.address, request);
                     }
-                    return unauthorized(&error);
+                    return self.unauthorized(&error, &route, request);
                 }
                 Arc::new(Agent::unauthenticated()).into()
             }
@@ -318,7 +318,7 @@ impl HttpEdge {
             Route::Sse(scope) => {
                 legacy_sse::open(self, &RequestContext::of(identity, scope, peer), request)
             }
-            Route::Messages => Box::pin(legacy_sse::post(self, (agent, peer), request)).await,
+            Route::Messages => Box::pin(legacy_sse::post(self, (&identity, peer), request)).await,
             Route::Connections | Route::OAuth | Route::OAuthCallback | Route::OAuthClient => {
                 oauth_probes::refuse(governance.directory().is_anonymous())
             }
@@ -335,10 +335,24 @@ impl HttpEdge {
     async fn authenticate<B>(
         &self,
         route: &Route,
+        peer: &RequestPeer,
         request: &Request<B>,
     ) -> Result<Identity, AuthError> {
         let directory = self.proxy.governance().directory();
-        let public_url = self.public_url.load_full();
+        let resource_server = self.resource_server.load();
+        let path = self.resource_path(route, request);
+        let shown = Credentials {
+            headers: request.headers(),
+            certificate: peer.certificate.as_deref(),
+            resource: resource_server
+                .public_url
+                .resource(&path, RequestTarget::of(request)),
+        };
+        directory.authenticate(shown).await
+    }
+
+    /// The path of the route that `request` is for, as a token for it has it.
+    fn resource_path<'r, B>(&self, route: &Route, request: &'r Request<B>) -> Cow<'r, str> {
         let of_session = match route {
             Route::Messages => legacy_sse::route_of_session(self, request),
             Route::Connections
@@ -352,19 +366,31 @@ impl HttpEdge {
             | Route::Sse(_)
             | Route::Status => None,
         };
-        let path = match (route, &of_session) {
-            (_, Some(path)) => path,
+        match (route, of_session) {
+            (_, Some(path)) => path.into(),
             (Route::Mcp(_) | Route::Sse(_), None) => {
                 let path = request.uri().path();
-                path.strip_suffix('/').unwrap_or(path)
+                path.strip_suffix('/').unwrap_or(path).into()
             }
-            (_, None) => MERGED_ROUTE,
-        };
-        let shown = Credentials {
-            headers: request.headers(),
-            resource: public_url.resource(path, request),
-        };
-        directory.authenticate(shown).await
+            (_, None) => MERGED_ROUTE.into(),
+        }
+    }
+
+    /// What `WWW-Authenticate` says on the route at `path`.
+    fn challenge(&self, why: &AuthError, path: &str, request: RequestTarget<'_>) -> HeaderValue {
+        self.resource_server.load().challenge(why, path, request)
+    }
+
+    /// The answer to a request to `route` without an agent, or whose token is not good for what it asks.
+    fn unauthorized<B>(
+        &self,
+        why: &AuthError,
+        route: &Route,
+        request: &Request<B>,
+    ) -> Response<Body> {
+        let path = self.resource_path(route, request);
+        let challenge = self.challenge(why, &path, RequestTarget::of(request));
+        challenged(why, None, challenge)
     }
 
     /// What is answered whoever asks, with a key or without.
@@ -376,6 +402,17 @@ impl HttpEdge {
     ) -> Option<Response<Body>> {
         let is_anonymous = self.proxy.governance().directory().is_anonymous();
         match route {
+            Route::OAuth if self.resource_server.load().takes_tokens() => {
+                let path = request.uri().path();
+                let has_route = |scope: &Scope| self.proxy.has_route(scope);
+                let resource_server = self.resource_server.load();
+                let metadata =
+                    resource_server.metadata(path, RequestTarget::of(request), has_route);
+                Some(match metadata {
+                    Some(metadata) => json_response(StatusCode::OK, metadata.to_string()),
+                    None => oauth_probes::not_found(),
+                })
+            }
             Route::OAuth => {
                 let message = "its client looks for OAuth, which this gateway does not have";
                 self.request_log
@@ -448,12 +485,16 @@ pub(crate) struct RequestPeer {
     role: ListenerRole,
     /// That of its connection.
     permit: Arc<ConnectionPermit>,
+    /// The certificate that it showed.
+    certificate: Option<Arc<PeerCertificate>>,
 }
 
 /// Who asks, and on which route.
 #[derive(Clone, Debug)]
 struct RequestContext {
     agent: Arc<Agent>,
+    /// What its token is good for; `None` for all that the agent may do.
+    scopes: Option<Arc<Scopes>>,
     scope: Scope,
     peer: RequestPeer,
 }
@@ -462,10 +503,29 @@ impl RequestContext {
     fn of(identity: Identity, scope: Scope, peer: &RequestPeer) -> Self {
         Self {
             agent: identity.agent,
+            scopes: identity.scopes,
             scope,
             peer: peer.clone(),
         }
     }
+
+    /// The scopes that a request with `method` needs and its token does not have all of, with those that it has.
+    fn missing_scopes(&self, method: &Method) -> Option<Scopes> {
+        missing_scopes(self.scopes.as_deref()?, method, &self.scope)
+    }
+}
+
+/// The scopes that a request with `method` needs on a route of `scope`, where those `granted` do not suffice. To begin
+/// needs none.
+fn missing_scopes(granted: &Scopes, method: &Method, scope: &Scope) -> Option<Scopes> {
+    if matches!(method, Method::Discover | Method::Initialize | Method::Ping) {
+        return None;
+    }
+    let profile = match scope {
+        Scope::Profile(profile) => Some(profile),
+        Scope::All | Scope::Server(_) => None,
+    };
+    granted.missing_for(*method == Method::ToolsCall, profile)
 }
 
 /// What a path leads to.
@@ -636,23 +696,18 @@ fn session_not_opened(why: SessionRefused, id: Option<&crate::mcp::Id>) -> Respo
     }
 }
 
-/// The answer to a request without an agent.
-fn unauthorized(failure: &AuthError) -> Response<Body> {
+/// The answer to a request without an agent, or whose token is not good for what it asks: the request with this
+/// id, where it has one.
+fn challenged(
+    failure: &AuthError,
+    id: Option<&crate::mcp::Id>,
+    challenge: HeaderValue,
+) -> Response<Body> {
     // Whatever was asked: clients read why from JSON alone.
-    let mut response = bad_post(failure.status(), &failure.to_string());
+    let error = RpcError::new(error::INVALID_REQUEST, failure.to_string());
+    let mut response = rpc_error_response(failure.status(), id, &error);
+    response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
     response
-        .headers_mut()
-        .insert(WWW_AUTHENTICATE, challenge(failure));
-    response
-}
-
-/// What `WWW-Authenticate` says (RFC 6750, section 3).
-fn challenge(failure: &AuthError) -> HeaderValue {
-    let challenge = match failure.challenge_error() {
-        None => r#"Bearer realm="tollbridge""#.to_owned(),
-        Some(error) => format!(r#"Bearer realm="tollbridge", error="{error}""#),
-    };
-    HeaderValue::try_from(challenge).unwrap_or_else(|_| HeaderValue::from_static("Bearer"))
 }
 
 /// The answer to what is not taken because the gateway stops: whatever is in its place by then can

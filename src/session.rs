@@ -34,7 +34,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    auth::Agent,
+    auth::{Agent, token::Scopes},
     mcp::{Era, Id, LogFilter, Method, Outcome, Params, Raw, Request, Revision},
     names::{PeerAddress, Scope},
 };
@@ -57,6 +57,8 @@ pub struct Client {
     pub session: Option<Arc<Session>>,
     /// Headers of this request that servers may get.
     pub forwarded: Option<Arc<ForwardedHeaders>>,
+    /// The scopes that its token needs for this request and does not have.
+    pub missing_scopes: Option<Arc<Scopes>>,
 }
 
 /// What a client said about itself is read as its own.
@@ -76,6 +78,7 @@ impl Client {
             client_info: session.client_info()?,
             session: Some(Arc::clone(session)),
             forwarded: None,
+            missing_scopes: None,
         })
     }
 
@@ -92,6 +95,7 @@ impl Client {
             }),
             session: None,
             forwarded: None,
+            missing_scopes: None,
         }
     }
 

@@ -151,7 +151,10 @@ const LAYERS: Layers = &[
     ),
     ("catalog", &["mcp", "config", "json_schema", "names"]),
     ("builtin", &["clock"]),
-    ("auth", &["store", "config", "names", "clock", "lock"]),
+    (
+        "auth",
+        &["store", "egress", "config", "names", "clock", "lock"],
+    ),
     (
         "audit",
         &[

@@ -25,14 +25,19 @@ pub(super) fn differences(old: &Config, new: &Config) -> Vec<String> {
     let mut differences = named_differences("agents", &old.agents, &new.agents, of_agent);
     let profiles = named_differences("profiles", &old.profiles, &new.profiles, of_profile);
     differences.extend(profiles);
+    let are_matches_same = old.agent_matches == new.agent_matches;
     let settings = keys!(
         Config, old, new;
         allowed_hosts, allowed_origins, audit, danger_listen_without_auth, drain_timeout, egress,
-        first_list_wait, keep_alive, limits, list_page_size, locality, naming, public_url, request_state_ttl,
-        secrets, session_idle_timeout;
-        but admin_listen, agents, data_dir, files, governance, listen, log, named_files, port_search, profiles,
+        first_list_wait, jwt, keep_alive, limits, list_page_size, locality, naming, oauth, public_url,
+        request_state_ttl, secrets, session_idle_timeout;
+        but admin_listen, agent_matches, agents, data_dir, files, governance, listen, log, named_files,
+        port_search, profiles,
         servers, socket, tls, workers
     );
+    let settings = settings
+        .into_iter()
+        .chain([("agents.match", are_matches_same)]);
     let mut changed: Vec<String> = changed(settings).map(str::to_owned).collect();
     let governing = of_governance(&old.governance, &new.governance);
     changed.extend(governing.iter().map(|key| format!("governance.{key}")));
@@ -63,7 +68,7 @@ fn of_governance(old: &GovernanceConfig, new: &GovernanceConfig) -> Vec<&'static
 fn of_agent(old: &AgentConfig, new: &AgentConfig) -> Vec<&'static str> {
     let own = keys!(
         AgentConfig, old, new;
-        admin, enabled, id, keys, profiles, team;
+        admin, certificates, enabled, id, keys, profiles, team;
         but name, terms
     );
     changed_keys(own, &old.terms, &new.terms)

@@ -14,8 +14,8 @@ use std::{
 use tokio::sync::watch;
 
 use super::{
-    config_diff::differences, own_server::has_servers, storage::StorageKeeper, warn_if_empty,
-    warn_invalid_agents,
+    config_diff::differences, identity, own_server::has_servers, storage::StorageKeeper,
+    warn_if_empty, warn_invalid_agents,
 };
 use crate::{
     audit::EventKind,
@@ -257,7 +257,10 @@ impl Reloader {
         let listener = self.listener.get();
         let certificates = listener.and_then(|front| front.certificates.as_ref());
         let shown = match (certificates, &config.tls) {
-            (Some(certificates), Some(tls)) => Some((certificates, Certificate::read(tls)?)),
+            (Some(certificates), Some(tls)) => Some((
+                certificates,
+                Certificate::read(tls, config.governance.auth)?,
+            )),
             (Some(_) | None, _) => None,
         };
         // From here on nothing fails.
@@ -278,6 +281,7 @@ impl Reloader {
         governance
             .directory()
             .update_config(config.governance.auth, agents);
+        identity::apply_changed(&running, &config, governance.directory());
         self.storage.warn_shadowed_agents();
         // By the new rules, and with agents that the config has hidden until now.
         warn_invalid_agents(&self.proxy, &self.tasks);

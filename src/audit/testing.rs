@@ -62,6 +62,8 @@ pub(super) fn opened(id: InvocationId) -> Opened<'static> {
         agent_id: AgentId::ANONYMOUS,
         agent_name: "anonymous".into(),
         team: Some("science".into()),
+        subject: None,
+        act: None,
         server: "github".into(),
         method: "tools/call".into(),
         tool: Some("create_issue".into()),

@@ -11,9 +11,11 @@ use http::{
     header::{AUTHORIZATION, GetAll},
 };
 use jiff::Timestamp;
+use serde_json::{Map, Value};
 
 use super::{
-    API_KEY_HEADER, Agent, AgentDirectory, AuthError, KeyRejection, ResourceUrl,
+    API_KEY_HEADER, Agent, AgentDirectory, AuthError, KeyRejection, PeerCertificate, ResourceUrl,
+    match_rules::has_group_overage,
     roster::{Roster, is_expired},
     token::{Scopes, TokenRejection, TokenSubject, VerifiedToken},
     token_cache::TokenUse,
@@ -30,6 +32,8 @@ use crate::{
 pub struct Credentials<'r> {
     /// Its headers.
     pub headers: &'r HeaderMap,
+    /// The verified certificate of its connection.
+    pub certificate: Option<&'r PeerCertificate>,
     /// The URL of the route that it came to: what a token has to be issued for (RFC 8707).
     pub resource: ResourceUrl<'r>,
 }
@@ -115,10 +119,16 @@ impl AgentDirectory {
         let (mut findings, token, methods) = {
             let roster = self.roster.load();
             let methods = roster.authentication;
-            if !methods.allows_tokens() {
+            let certificate = shown
+                .certificate
+                .filter(|_| methods.allows(AuthMethod::Mtls));
+            if !methods.allows_tokens() && certificate.is_none() {
                 return self.identify_by_roster(shown, &roster);
             }
             let mut findings = Findings::default();
+            if let Some(certificate) = certificate {
+                findings.add(agent_of_certificate(certificate, &roster));
+            }
             let token = self.examine_secrets(shown.headers, &roster, &mut findings)?;
             (findings, token, methods)
         };
@@ -158,6 +168,7 @@ impl AgentDirectory {
         roster: &Roster,
         findings: &mut Findings,
     ) -> Result<Option<&'h str>, AuthError> {
+        let takes_tokens = roster.authentication.allows_tokens();
         let knows_keys = roster.authentication.allows(AuthMethod::Keys);
         let key = |text: &str| match knows_keys {
             true => self.agent_of_key(text, roster).map(Identity::from),
@@ -171,7 +182,7 @@ impl AgentDirectory {
         for text in bearers(headers) {
             let found = text.map_or(Err(KeyRejection::Unknown), key);
             match (found, text) {
-                (Err(KeyRejection::Unknown), Some(text)) => {
+                (Err(KeyRejection::Unknown), Some(text)) if takes_tokens => {
                     if token.is_some_and(|other| other != text) {
                         return Err(AuthError::Ambiguous);
                     }
@@ -224,7 +235,38 @@ impl AgentDirectory {
     fn agent_of_subject(&self, subject: TokenSubject) -> Result<Arc<Agent>, TokenRejection> {
         match subject {
             TokenSubject::Agent(id) => self.current(id).ok_or(TokenRejection::Revoked),
-            TokenSubject::Claims(_) => Err(TokenRejection::Subject),
+            TokenSubject::Claims(claims) => self.agent_of_claims(claims),
+        }
+    }
+
+    /// The agent of who has these claims, which is known from then on.
+    ///
+    /// # Errors
+    /// Where no rule maps them to an agent.
+    pub fn agent_of_claims(
+        &self,
+        claims: Map<String, Value>,
+    ) -> Result<Arc<Agent>, TokenRejection> {
+        loop {
+            let roster = self.roster.load_full();
+            let registered = self
+                .users
+                .register(claims.clone(), &roster.rules, clock::now());
+            let (agent, has_forgotten) = registered.inspect_err(|why| {
+                if *why == TokenRejection::Subject && has_group_overage(&claims) {
+                    tracing::warn!(
+                        "a token has no `groups` since its subject has too many of them: let the issuer put roles into \
+                         it, or only groups assigned to the application"
+                    );
+                }
+            })?;
+            if has_forgotten {
+                self.tokens.clear();
+            }
+            // Everybody was derived anew meanwhile, perhaps before this one was there.
+            if Arc::ptr_eq(&roster, &self.roster.load()) {
+                return Ok(agent);
+            }
         }
     }
 
@@ -255,6 +297,20 @@ impl AgentDirectory {
         let anonymous = roster.agents.get(&AgentId::ANONYMOUS).map(Arc::clone);
         let anonymous = anonymous.ok_or(AuthError::Rejected(KeyRejection::Unknown))?;
         Ok(anonymous.into())
+    }
+}
+
+/// The agent that a certificate is that of. One that is that of several is that of none.
+fn agent_of_certificate(
+    certificate: &PeerCertificate,
+    roster: &Roster,
+) -> Result<Identity, AuthError> {
+    match certificate.agents(&roster.certificates).as_slice() {
+        [only] => {
+            let agent = roster.agents.get(only).map(Arc::clone);
+            agent.map(Identity::from).ok_or(AuthError::Certificate)
+        }
+        _ => Err(AuthError::Certificate),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 
-use super::token::TokenRejection;
+use super::token::{Scopes, TokenRejection};
 use crate::{
     config::{AuthMethod, Authentication},
     store::KeyId,
@@ -17,6 +17,9 @@ pub enum AuthError {
     /// The certificate of the client is that of no agent.
     #[error("the client certificate is not that of an agent")]
     Certificate,
+    /// The token is good, and not for this: it needs all of these scopes.
+    #[error("the access token needs the scopes {0}")]
+    InsufficientScope(Scopes),
     /// There is no credential where one of these is needed.
     #[error("{}", missing_message(*.0))]
     Missing(Authentication),
@@ -57,6 +60,7 @@ impl AuthError {
     pub const fn status(&self) -> StatusCode {
         match self {
             Self::TwoAgents => StatusCode::BAD_REQUEST,
+            Self::InsufficientScope(_) => StatusCode::FORBIDDEN,
             Self::Ambiguous
             | Self::Certificate
             | Self::Missing(_)
@@ -69,9 +73,15 @@ impl AuthError {
     pub const fn challenge_error(&self) -> Option<&'static str> {
         match self {
             Self::Missing(_) => None,
+            Self::InsufficientScope(_) => Some("insufficient_scope"),
             Self::Ambiguous | Self::TwoAgents => Some("invalid_request"),
             Self::Certificate | Self::Rejected(_) | Self::Token(_) => Some("invalid_token"),
         }
+    }
+
+    /// Whether another token would not help, but another request.
+    pub const fn is_mistake(&self) -> bool {
+        matches!(self, Self::Ambiguous | Self::TwoAgents)
     }
 
     /// Whether the request has no credential at all.
@@ -84,6 +94,7 @@ impl AuthError {
         match self {
             Self::Ambiguous => "several",
             Self::Certificate => "certificate",
+            Self::InsufficientScope(_) => "insufficient_scope",
             Self::Missing(_) => "missing",
             Self::Rejected(KeyRejection::Expired(_)) => "expired",
             Self::Rejected(KeyRejection::Revoked(_)) => "revoked",
@@ -99,6 +110,7 @@ impl AuthError {
             Self::Rejected(KeyRejection::Expired(key) | KeyRejection::Revoked(key)) => Some(key),
             Self::Ambiguous
             | Self::Certificate
+            | Self::InsufficientScope(_)
             | Self::Missing(_)
             | Self::Rejected(KeyRejection::Unknown)
             | Self::Token(_)

@@ -9,7 +9,9 @@ use std::{
 
 use jiff::Timestamp;
 
-use super::{Agent, AgentValidity, KeyRejection};
+use super::{
+    Agent, AgentValidity, KeyRejection, certificate::CertificateRule, match_rules::MatchRule,
+};
 use crate::{
     clock,
     config::{self, Authentication},
@@ -22,22 +24,28 @@ use crate::{
 pub(super) struct AgentSources {
     pub(super) authentication: Authentication,
     pub(super) configured: Vec<config::AgentConfig>,
+    /// The rules for subjects of tokens.
+    pub(super) rules: Vec<config::AgentMatch>,
     /// Agents and keys of the store, as they were last read.
     pub(super) stored: (Vec<Agent>, Vec<StoredKey>),
 }
 
 /// Everybody that is known, and whose key is whose.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Roster {
     pub(super) authentication: Authentication,
     pub(super) agents: foldhash::HashMap<AgentId, Arc<Agent>>,
     pub(super) credentials: HashMap<KeyHash, Credential>,
     /// Keys of the store that open nothing any more.
     pub(super) rejected: HashMap<KeyHash, KeyRejection>,
+    /// Which agents the subjects of tokens are, the first that fits.
+    pub(super) rules: Vec<MatchRule>,
+    /// Whose client certificates are whose.
+    pub(super) certificates: Vec<CertificateRule>,
 }
 
 /// What a key opens, and for how long.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Credential {
     pub(super) agent: Arc<Agent>,
     /// The id of a key of the store; those of the config have none.
@@ -61,6 +69,8 @@ impl Roster {
             agents: foldhash::HashMap::default(),
             credentials: HashMap::new(),
             rejected: HashMap::new(),
+            rules: Vec::new(),
+            certificates: Vec::new(),
         }
     }
 
@@ -77,6 +87,7 @@ impl Roster {
         let mut roster = Self {
             authentication: sources.authentication,
             rejected: ended,
+            certificates: sources.certificates(),
             ..Self::empty()
         };
         for (id, mut agent) in sources.agents() {
@@ -107,7 +118,56 @@ impl Roster {
                 roster.credentials.insert(known.hash, credential);
             }
         }
+        roster.rules = sources
+            .rules
+            .iter()
+            .map(|rule| roster.rule(rule, sources))
+            .collect();
         roster
+    }
+}
+
+impl Roster {
+    /// The same, with whoever came in as the agent `id` shown out.
+    pub(super) fn with_agent_revoked(&self, id: AgentId) -> Self {
+        let mut roster = self.clone();
+        let Some(old) = self.agents.get(&id) else {
+            return roster;
+        };
+        let new = Arc::new(Agent {
+            revocations: old.revocations + 1,
+            session_validity: AgentValidity::default(),
+            ..(**old).clone()
+        });
+        roster.agents.insert(id, Arc::clone(&new));
+        let of_keys = roster.credentials.values_mut().map(|key| &mut key.agent);
+        let of_rules = roster
+            .rules
+            .iter_mut()
+            .filter_map(|rule| rule.base.as_mut());
+        for agent in of_keys.chain(of_rules).filter(|agent| agent.id == id) {
+            *agent = Arc::clone(&new);
+        }
+        roster
+    }
+
+    /// A rule with its agent: where the config and the store have the name under different ids, the config has it.
+    fn rule(&self, written: &config::AgentMatch, sources: &AgentSources) -> MatchRule {
+        let of_config = sources
+            .configured
+            .iter()
+            .find(|agent| agent.name == written.agent);
+        let base = match of_config {
+            Some(agent) => self.agents.get(&agent.id),
+            None => self
+                .agents
+                .values()
+                .find(|agent| agent.name == written.agent),
+        };
+        MatchRule {
+            written: written.clone(),
+            base: base.map(Arc::clone),
+        }
     }
 }
 
@@ -118,6 +178,18 @@ impl AgentSources {
         let written = self.configured.iter().map(Agent::from_config);
         let all = [Agent::anonymous()].into_iter().chain(stored);
         all.chain(written).map(|agent| (agent.id, agent)).collect()
+    }
+
+    /// Whose client certificates are whose.
+    fn certificates(&self) -> Vec<CertificateRule> {
+        let rules = self.configured.iter().flat_map(|agent| {
+            let id = Agent::from_config(agent).id;
+            agent.certificates.iter().map(move |glob| CertificateRule {
+                glob: glob.clone().into(),
+                agent: id,
+            })
+        });
+        rules.collect()
     }
 
     /// Every key that opens something, and those of the store that have ended, and how.

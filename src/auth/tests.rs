@@ -213,6 +213,7 @@ fn directory(authentication: Authentication) -> AgentDirectory {
         enabled: true,
         admin: false,
         keys: vec![Secret::new(KEY)],
+        certificates: Vec::new(),
         profiles: None,
         terms: Terms::default(),
     };
@@ -225,7 +226,11 @@ fn identify(directory: &AgentDirectory, headers: &HeaderMap) -> Result<Arc<Agent
         base: "127.0.0.1:8080",
         path: MERGED_ROUTE,
     };
-    let shown = Credentials { headers, resource };
+    let shown = Credentials {
+        headers,
+        certificate: None,
+        resource,
+    };
     let identified = directory.authenticate(shown).now_or_never().unwrap();
     identified.map(|identity| identity.agent)
 }

@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, fmt};
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 
-use crate::names::AgentId;
+use crate::names::{AgentId, ProfileName};
 
 /// Knows the tokens of one kind of issuer.
 pub trait TokenVerifier: fmt::Debug + Send + Sync {
@@ -47,6 +47,15 @@ pub enum TokenSubject {
 pub struct Scopes(BTreeSet<String>);
 
 impl Scopes {
+    /// Lists, reads, and everything else but calls of tools.
+    pub const READ: &str = "tools:read";
+    /// Calls of tools.
+    pub const CALL: &str = "tools:call";
+    /// What the scope of the route of a profile begins with.
+    const PROFILE_PREFIX: &str = "profile:";
+    /// The routes of all profiles.
+    const EVERY_PROFILE: &str = "profile:*";
+
     /// Reads them as tokens have them: separated by spaces (RFC 6749, section 3.3).
     pub fn parse(text: &str) -> Self {
         Self(text.split_ascii_whitespace().map(str::to_owned).collect())
@@ -55,6 +64,64 @@ impl Scopes {
     /// Whether `scope` is one of them.
     pub fn contains(&self, scope: &str) -> bool {
         self.0.contains(scope)
+    }
+
+    /// Whether they are enough for something that needs `scope`.
+    pub fn allows(&self, scope: &str) -> bool {
+        let is_profile = scope.starts_with(Self::PROFILE_PREFIX);
+        self.contains(scope) || (is_profile && self.contains(Self::EVERY_PROFILE))
+    }
+
+    /// Those that are good for everything an agent may do.
+    pub fn everything() -> Self {
+        [Self::READ, Self::CALL, Self::EVERY_PROFILE]
+            .into_iter()
+            .collect()
+    }
+
+    /// Those of them that mean something to the gateway.
+    #[must_use]
+    pub fn of_gateway(&self) -> Self {
+        let known = |scope: &&str| {
+            [Self::READ, Self::CALL].contains(scope) || scope.starts_with(Self::PROFILE_PREFIX)
+        };
+        self.iter().filter(known).collect()
+    }
+
+    /// What a request needs: a call of a tool, or anything else, on the route of `profile` or another.
+    pub fn needed(is_call: bool, profile: Option<&ProfileName>) -> Self {
+        let what = if is_call { Self::CALL } else { Self::READ };
+        let profile = profile.map(|name| format!("{}{name}", Self::PROFILE_PREFIX));
+        std::iter::once(what.to_owned()).chain(profile).collect()
+    }
+
+    /// What somebody with these scopes has to ask for to do what needs others: all that they have and all that it
+    /// needs; `None` where they suffice.
+    pub fn missing_for(&self, is_call: bool, profile: Option<&ProfileName>) -> Option<Self> {
+        let what = if is_call { Self::CALL } else { Self::READ };
+        if self.contains(what) && profile.is_none() {
+            return None;
+        }
+        let needed = Self::needed(is_call, profile);
+        let has_all = needed.iter().all(|scope| self.allows(scope));
+        (!has_all).then(|| needed.union(&self.of_gateway()))
+    }
+
+    /// All scopes that a route has.
+    pub fn of_route(profile: Option<&ProfileName>) -> Self {
+        let (read, call) = (Self::needed(false, profile), Self::needed(true, profile));
+        read.iter().chain(call.iter()).collect()
+    }
+
+    /// These and `others`.
+    #[must_use]
+    pub fn union(&self, others: &Self) -> Self {
+        self.iter().chain(others.iter()).collect()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Each of them, sorted.

@@ -1,6 +1,11 @@
 //! `tollbridge policy`
 
-use std::process::ExitCode;
+mod token;
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -39,7 +44,7 @@ pub(super) struct PolicyArgs {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Explain whether an agent may use a tool, prompt, resource or method
-    Explain(Explain),
+    Explain(ExplainArgs),
 }
 
 #[derive(Args, Debug)]
@@ -48,11 +53,16 @@ enum Command {
     clippy::struct_excessive_bools,
     reason = "clap's form of flags, of which one is given at most"
 )]
-struct Explain {
-    /// Name or id of the agent
-    agent: String,
+struct ExplainArgs {
+    /// Name or id of the agent; left out with --token
+    #[arg(required_unless_present = "token")]
+    agent: Option<String>,
     /// The tool: exposed name or `server/tool`
-    name: String,
+    #[arg(required_unless_present = "token")]
+    name: Option<String>,
+    /// Explain the access token in this file (`-`: stdin): whether it is good, and which agent its subject is
+    #[arg(long, value_name = "FILE")]
+    token: Option<PathBuf>,
     /// NAME is a prompt
     #[arg(long, conflicts_with = "resource")]
     prompt: bool,
@@ -75,12 +85,24 @@ struct Explain {
 impl PolicyArgs {
     pub(super) fn run(&self) -> ExitCode {
         match &self.command {
-            Command::Explain(explain) => explain.run(),
+            Command::Explain(args) => args.run(),
         }
     }
 }
 
-impl Explain {
+/// What is to be explained.
+#[expect(clippy::struct_excessive_bools, reason = "those of the flags")]
+struct Explain {
+    agent: String,
+    name: String,
+    prompt: bool,
+    resource: bool,
+    method: bool,
+    profile: Option<String>,
+    json: bool,
+}
+
+impl ExplainArgs {
     fn run(&self) -> ExitCode {
         let config = match self
             .config
@@ -89,6 +111,80 @@ impl Explain {
             Ok(config) => config,
             Err(code) => return code,
         };
+        match (&self.token, &self.agent, &self.name) {
+            (None, Some(agent), Some(name)) => self.of(agent, name).run(config),
+            (Some(file), name, None) => self.explain_token(file, name.as_deref(), config),
+            (_, _, _) => usage_error("with --token there is no agent: it is that of the token"),
+        }
+    }
+
+    fn of(&self, agent: &str, name: &str) -> Explain {
+        Explain {
+            agent: agent.to_owned(),
+            name: name.to_owned(),
+            prompt: self.prompt,
+            resource: self.resource,
+            method: self.method,
+            profile: self.profile.clone(),
+            json: self.json,
+        }
+    }
+
+    /// Explains a token, and what its agent may do with `name`.
+    fn explain_token(&self, file: &Path, name: Option<&str>, mut config: Config) -> ExitCode {
+        let profile = self.profile.as_ref();
+        let profile = match profile
+            .map(|name| args::find_profile(name, &config))
+            .transpose()
+        {
+            Ok(profile) => profile,
+            Err(code) => return code,
+        };
+        let read = match token::read(file) {
+            Ok(read) => read,
+            Err(error) => return usage_error(&format!("{}: {error}", file.display())),
+        };
+        let mut explained = None;
+        let work = async {
+            explained = Some(token::explain(&read, &config, profile.as_ref()).await);
+            ExitCode::SUCCESS
+        };
+        block_on(1, work);
+        let Some(explained) = explained else {
+            return ExitCode::FAILURE;
+        };
+        let printed = match (self.json, name) {
+            (true, Some(_)) => ExitCode::SUCCESS,
+            (true, None) => print_json(&explained.json),
+            (false, _) => print(&format!("{}\n", explained.text)),
+        };
+        let Some(agent) = explained.agent else {
+            if self.json && name.is_some() {
+                print_json(&explained.json);
+            }
+            return ExitCode::FAILURE;
+        };
+        let Some(name) = name else {
+            return printed;
+        };
+        // The terms of the user in place of those of the agent.
+        let base = config
+            .agents
+            .values_mut()
+            .find(|base| base.id == agent.base);
+        let Some(base) = base else {
+            return self.of(&agent.base.to_string(), name).run(config);
+        };
+        base.terms = agent.terms.clone();
+        base.profiles.clone_from(&agent.profiles);
+        base.team.clone_from(&agent.team);
+        let base = base.name.clone();
+        self.of(&base, name).run(config)
+    }
+}
+
+impl Explain {
+    fn run(&self, config: Config) -> ExitCode {
         if self.method {
             return match self.resolve_method(&config) {
                 Ok((server, method)) => self.explain_method(server, method, config),

@@ -30,8 +30,23 @@ impl Config {
                 remove_implied(server, shown);
             }
         }
+        self.show_agent_matches(&mut table);
         shorten_budgets(&mut table);
         ShownConfig { table }
+    }
+}
+
+impl Config {
+    /// Puts the rules among the agents, where a config has them.
+    fn show_agent_matches(&self, table: &mut Table) {
+        let rules = Value::try_from(&self.agent_matches).expect("rules are TOML");
+        if self.agent_matches.is_empty() {
+            return;
+        }
+        let agents = table.entry("agents").or_insert_with(|| Table::new().into());
+        if let Some(agents) = agents.as_table_mut() {
+            agents.insert("match".to_owned(), rules);
+        }
     }
 }
 
@@ -81,6 +96,15 @@ impl fmt::Display for ShownConfig {
 /// A path as a config writes it.
 pub(super) fn path<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(&path.display())
+}
+
+/// A path that need not be written.
+#[expect(clippy::ref_option, reason = "serde asks so")]
+pub(super) fn optional_path<S: Serializer>(
+    path: &Option<std::path::PathBuf>,
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    to.collect_str(&path.as_deref().unwrap_or(Path::new("")).display())
 }
 
 /// A number of which 0 is none.

@@ -6,13 +6,14 @@
 
 use std::time::Duration;
 
+use globset::Glob;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Audit, Egress, GovernanceConfig, Limits, LogConfig, Naming, Profile, Secret, Secrets, Terms,
-    units::Time,
+    AgentMatch, Audit, Egress, GovernanceConfig, JwtIssuer, Limits, LogConfig, Naming, OAuthConfig,
+    Profile, Secret, Secrets, Terms, model::policy::GlobList, units::Time,
 };
 pub(super) use server::ServerSection;
 
@@ -110,9 +111,12 @@ pub(super) struct ConfigFile {
     pub(super) governance: Option<GovernanceConfig>,
     /// The audit log.
     pub(super) audit: Audit,
-    /// Agents by name.
-    #[schemars(extend("x-entry" = "agent"))]
-    pub(super) agents: IndexMap<String, AgentSection>,
+    /// OAuth of clients: who issues the access tokens of `auth = "oauth"`.
+    pub(super) oauth: OAuthConfig,
+    /// Issuers of JWTs for machines, by name, for `auth = "jwt"`.
+    pub(super) jwt: IndexMap<String, JwtIssuer>,
+    /// Agents by name, and in `match` the rules that map subjects of tokens to them.
+    pub(super) agents: AgentsSection,
     /// Named views of the catalog, by name (letters, digits, `_`, `-`, `.`).
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     #[schemars(extend("x-entry" = "profile"))]
@@ -152,7 +156,9 @@ impl Default for ConfigFile {
             naming: Naming::default(),
             governance: None,
             audit: Audit::default(),
-            agents: IndexMap::new(),
+            oauth: OAuthConfig::default(),
+            jwt: IndexMap::new(),
+            agents: AgentsSection::default(),
             profiles: IndexMap::new(),
             secrets: Secrets::default(),
             servers: IndexMap::new(),
@@ -189,6 +195,22 @@ pub(super) struct TlsSection {
     pub(super) cert: String,
     /// PEM file with the private key.
     pub(super) key: String,
+    /// PEM file with the CAs of client certificates. Where `auth` is `mtls` alone, clients must have a certificate;
+    /// in a list with other ways they may.
+    pub(super) client_ca: Option<String>,
+}
+
+/// Agents by name, and the rules that map subjects of tokens to them.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(extend("x-entry" = "agent"))]
+pub(super) struct AgentsSection {
+    /// Which agent the subject of a token is. The first rule that fits holds; where none does, the token is refused.
+    #[serde(rename = "match", skip_serializing_if = "Vec::is_empty")]
+    pub(super) rules: Vec<AgentMatch>,
+    /// The agents.
+    #[serde(flatten)]
+    pub(super) by_name: IndexMap<String, AgentSection>,
 }
 
 /// An agent: a person or program that calls tools.
@@ -208,6 +230,10 @@ pub(super) struct AgentSection {
     /// Never shown. Removing a key ends the sessions of the agent.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) keys: Vec<Secret>,
+    /// Globs over the subject (`CN=ci,O=Example`) or a name (DNS name, URI, e-mail address) of its client certificates,
+    /// for `auth = "mtls"`.
+    #[serde(with = "GlobList", skip_serializing_if = "Vec::is_empty")]
+    pub(super) certificates: Vec<Glob>,
     /// Profiles it may use, and no other route: `/mcp` and `/mcp/servers/{server}` are refused.
     /// Default: every route.
     pub(super) profiles: Option<Vec<String>>,
@@ -224,6 +250,7 @@ impl Default for AgentSection {
             enabled: true,
             admin: false,
             keys: Vec::new(),
+            certificates: Vec::new(),
             profiles: None,
             terms: Terms::default(),
         }

@@ -15,6 +15,7 @@ pub(super) mod governance;
 pub(super) mod items;
 pub(super) mod limits;
 pub(super) mod listen;
+pub(super) mod oauth;
 pub(super) mod oauth_grant;
 pub(super) mod policy;
 pub(super) mod restart_settings;

@@ -84,6 +84,7 @@ pub(super) fn config(
     resolver.check_log(&file.log, &at("log"));
     resolver.check_template(&file.naming.template, &at("naming").child("template"));
     resolver.check_allowed_hosts(&file.allowed_hosts, &at("allowed_hosts"));
+    resolver.check_identity(&file, &root);
     resolver.check_allowed_origins(&file.allowed_origins, &at("allowed_origins"));
     let mut config = Config {
         listen: resolver.listen(&file, is_anonymous, &root),
@@ -109,10 +110,17 @@ pub(super) fn config(
             proxies: resolver.environment_proxies(),
             ..file.egress
         },
+        oauth: file.oauth,
+        jwt: file.jwt,
         naming: file.naming,
-        governance: resolver.governance(file.governance, &file.agents, &root),
+        governance: resolver.governance(file.governance, &file.agents.by_name, &root),
         audit: file.audit,
-        agents: resolver.agents(file.agents, &names, &at("agents")),
+        agent_matches: resolver.agent_matches(
+            file.agents.rules,
+            (&file.agents.by_name, &names),
+            &at("agents"),
+        ),
+        agents: resolver.agents(file.agents.by_name, &names, &at("agents")),
         profiles: resolver.profiles(file.profiles, &tags, &at("profiles")),
         secrets: resolver.secrets(file.secrets, &at("secrets")),
         servers: resolver.servers(file.servers, file.locality.as_deref(), &at("servers")),
@@ -275,6 +283,10 @@ impl Resolver<'_> {
         Tls {
             cert: self.existing_file(&tls.cert, &at.child("cert")),
             key: self.existing_file(&tls.key, &at.child("key")),
+            client_ca: tls
+                .client_ca
+                .as_deref()
+                .map(|file| self.existing_file(file, &at.child("client_ca"))),
         }
     }
 

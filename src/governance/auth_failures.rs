@@ -135,7 +135,7 @@ impl Governance {
             reason = detail,
             path = request.map(|it| it.path),
             user_agent = request.map(|it| it.user_agent),
-            "no valid API key"
+            "no valid credential"
         );
         let event = EventKind::AuthenticationRefused;
         self.record_event(event, &notice.source, None, Some(&detail));

@@ -229,6 +229,17 @@ impl CallContext {
             agent_id: self.agent().id,
             agent_name: self.agent().name.as_str().into(),
             team: self.agent().team.as_deref().map(Cow::from),
+            subject: self
+                .agent()
+                .user
+                .as_deref()
+                .map(|user| user.subject.as_str().into()),
+            act: self
+                .agent()
+                .user
+                .as_deref()
+                .and_then(|user| user.actor.as_deref())
+                .map(Cow::from),
             server: self.server().unwrap_or_default().into(),
             method: self.method().into(),
             tool: self.tool().map(Cow::from),
@@ -254,6 +265,17 @@ impl CallContext {
             agent_id: self.agent().id,
             agent_name: self.agent().name.as_str().into(),
             team: self.agent().team.as_deref().map(Cow::from),
+            subject: self
+                .agent()
+                .user
+                .as_deref()
+                .map(|user| user.subject.as_str().into()),
+            act: self
+                .agent()
+                .user
+                .as_deref()
+                .and_then(|user| user.actor.as_deref())
+                .map(Cow::from),
             client: self.client.display_name(client_name).map(Cow::from),
             session_id: session.map(|session| session.log_id.as_str().into()),
             client_revision: Some(self.client.revision.as_str().into()),

@@ -131,7 +131,8 @@ impl Counters {
     /// Notes how a call ended, and what it cost.
     pub(super) fn count_call(&self, call: &CallContext, ended: RecordedDecision) {
         let series = CallSeries {
-            agent: call.agent().id,
+            // Users count to their agent: there may be any number of them.
+            agent: call.agent().base,
             server: call.target.as_ref().map(|target| target.server.clone()),
             tool: call.tool.as_ref().map(|tool| Arc::clone(&tool.original)),
         };

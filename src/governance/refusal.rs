@@ -12,6 +12,7 @@ use super::{
     rate_limits::Limited, state_field::InvalidState,
 };
 use crate::{
+    auth::token::Scopes,
     clock,
     config::{ErrorCodes, ErrorForm, RuleKind, Window},
     mcp::{
@@ -46,6 +47,8 @@ pub enum Refusal {
         /// Where and why, the first of them.
         faults: Vec<SchemaMismatch>,
     },
+    /// The token of its caller does not have all of these scopes.
+    InsufficientScope(Arc<Scopes>),
     /// PII or a secret in the arguments.
     PiiInParams {
         /// The classes found.
@@ -99,10 +102,11 @@ pub struct RefusalDetails {
 }
 
 /// The table, in the order of the codes. Causes of one name differ in their messages.
-pub const REFUSALS: [RefusalDetails; 11] = [
+pub const REFUSALS: [RefusalDetails; 12] = [
     BUDGET,
     PII_DETECTED,
     UNAUTHORIZED,
+    INSUFFICIENT_SCOPE,
     RATE_LIMITED,
     INVALID,
     INVALID_STATE,
@@ -138,6 +142,7 @@ impl Refusal {
                 rule: None,
                 ..RATE_LIMITED
             },
+            Self::InsufficientScope(_) => INSUFFICIENT_SCOPE,
             Self::Invalid { .. } => INVALID,
             Self::PiiInParams { .. } => RefusalDetails {
                 message: "PII in tool params",
@@ -162,6 +167,7 @@ impl Refusal {
             Self::Budget(exceeded) => budget_detail(exceeded, Some(agent)),
             Self::BudgetUnavailable => "budget".to_owned(),
             Self::Concurrency(_) => "concurrent calls of the agent".to_owned(),
+            Self::InsufficientScope(_) => "scope".to_owned(),
             Self::Invalid { faults } => {
                 let keywords: Vec<_> = faults.iter().map(|fault| &*fault.keyword).collect();
                 format!("validate: {}", keywords.join(", "))
@@ -207,6 +213,7 @@ impl Refusal {
                 let faults: Vec<_> = faults.iter().map(ToString::to_string).collect();
                 Some(faults.join("; "))
             }
+            Self::InsufficientScope(needed) => Some(format!("the token needs {needed}")),
             Self::State(invalid) => Some(invalid.to_string()),
             Self::Argument { rule } => Some(format!("rejected by argument rule `{rule}`")),
             Self::UnknownTool { name } => Some(name.clone()),
@@ -233,6 +240,7 @@ impl Refusal {
             | Self::Argument { .. }
             | Self::Budget(_)
             | Self::Concurrency(_)
+            | Self::InsufficientScope(_)
             | Self::Invalid { .. }
             | Self::PiiInParams { .. }
             | Self::Policy { .. }
@@ -266,6 +274,7 @@ impl Refusal {
             Self::Rate(limited) => Some(limited.retry_after),
             Self::AgentDisabled
             | Self::Argument { .. }
+            | Self::InsufficientScope(_)
             | Self::Invalid { .. }
             | Self::PiiInParams { .. }
             | Self::PiiInResult { .. }
@@ -330,6 +339,7 @@ impl Refusal {
                 put("limited", json!("in_flight"));
                 put("limit", json!(crowded.limit));
             }
+            Self::InsufficientScope(needed) => put("scope", json!(needed.to_string())),
             Self::Rate(limited) => put("limited", json!(limited.scope.as_str())),
             Self::AgentDisabled
             | Self::Argument { .. }
@@ -542,6 +552,15 @@ const UNAUTHORIZED: RefusalDetails = RefusalDetails {
     rule: Some(RuleKind::Policy),
     meaning: "The policy, an argument rule or the route does not allow the call, or the agent \
               is disabled. `tollbridge policy explain` says which.",
+};
+
+const INSUFFICIENT_SCOPE: RefusalDetails = RefusalDetails {
+    name: error::INSUFFICIENT_SCOPE,
+    message: "Insufficient scope",
+    rule: None,
+    meaning: "The access token of the caller has not the scopes that `data.scope` names. Over HTTP the \
+              status is 403, and clients ask their user for them.",
+    ..UNAUTHORIZED
 };
 
 const UNKNOWN_TASK: RefusalDetails = RefusalDetails {

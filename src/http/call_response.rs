@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Response, StatusCode};
+use http::{HeaderValue, Response, StatusCode};
 use tokio::{
     task::unconstrained,
     time::{Instant, sleep_until},
@@ -14,12 +14,11 @@ use tokio_util::sync::CancellationToken;
 use super::{
     HttpEdge,
     body::{self, Body, EventFormat},
-    json_response,
+    challenged, json_response,
     media_types::AnswerForm,
-    unauthorized,
 };
 use crate::{
-    auth::{AuthError, KeyRejection},
+    auth::{AuthError, KeyRejection, token::Scopes},
     limiter::ByteBudget,
     mcp::{Era, Id, Method, Outcome, envelope, error, sse},
     names::AgentId,
@@ -48,6 +47,11 @@ pub(super) struct PendingCall {
 }
 
 impl PendingCall {
+    /// Lets governance know which scopes its token does not have.
+    pub(super) fn set_missing_scopes(&mut self, missing: Scopes) {
+        Arc::make_mut(&mut self.call.client).missing_scopes = Some(Arc::new(missing));
+    }
+
     /// Lets servers have these headers of its request. Subscriptions have none: they outlast it.
     pub(super) fn set_forwarded(&mut self, forwarded: Option<Arc<ForwardedHeaders>>) {
         let is_subscription = matches!(
@@ -194,7 +198,9 @@ pub(super) fn deliver_beside(event: Event, session: Option<&Session>) {
 
 /// The answer to who was known when the call came and is no longer.
 fn session_gone_response() -> Response<Body> {
-    unauthorized(&AuthError::Rejected(KeyRejection::Unknown))
+    let why = AuthError::Rejected(KeyRejection::Unknown);
+    let challenge = HeaderValue::from_static(r#"Bearer realm="tollbridge", error="invalid_token""#);
+    challenged(&why, None, challenge)
 }
 
 /// An answer that nothing precedes.

@@ -18,6 +18,7 @@ use url::{Url, form_urlencoded};
 use super::{
     HttpEdge, RequestPeer,
     body::{self, Body},
+    oauth::RequestTarget,
     request_log,
 };
 use crate::{
@@ -193,10 +194,13 @@ impl<'e> Visit<'e> {
         if let Ok(key) = HeaderValue::try_from(key.trim()) {
             headers.insert(HeaderName::from_static(API_KEY_HEADER), key);
         }
-        let public_url = self.edge.public_url.load_full();
+        let resource_server = self.edge.resource_server.load_full();
         let shown = Credentials {
             headers: &headers,
-            resource: public_url.resource(MERGED_ROUTE, request),
+            certificate: None,
+            resource: resource_server
+                .public_url
+                .resource(MERGED_ROUTE, RequestTarget::of(request)),
         };
         let found = governance.directory().authenticate(shown).await;
         match found.map(|identity| identity.agent) {

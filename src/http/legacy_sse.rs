@@ -10,11 +10,12 @@ use tokio_util::sync::CancellationToken;
 use super::{
     HttpEdge, RequestContext, RequestPeer, accepted, bad_post, batch,
     body::{self, Body, EventFormat},
-    call_response, correlation, media_types, rpc_error_response, session_not_opened, shutting_down,
-    streamable::begin_call,
+    call_response, correlation, media_types, missing_scopes, rpc_error_response,
+    session_not_opened, shutting_down,
+    streamable::begin_call_with_scopes,
 };
 use crate::{
-    auth::Agent,
+    auth::{Identity, token::Scopes},
     mcp::{
         Era, Message, Method, Outcome, Request, Revision, RpcError, envelope, envelope::Malformed,
         error, gateway_headers::GATEWAY_HEADER,
@@ -108,6 +109,8 @@ struct RequestOrigin {
     correlation: Option<Box<Correlation>>,
     address: PeerAddress,
     forwarded: Option<Arc<ForwardedHeaders>>,
+    /// What its token is good for.
+    scopes: Option<Arc<Scopes>>,
 }
 
 /// The id of the session that a message is for.
@@ -129,9 +132,10 @@ pub(super) fn route_of_session<B>(edge: &HttpEdge, request: &HttpRequest<B>) -> 
 /// Takes one message; its answer comes on the stream.
 pub(super) async fn post(
     edge: &Arc<HttpEdge>,
-    (agent, peer): (&Agent, &RequestPeer),
+    (identity, peer): (&Identity, &RequestPeer),
     request: &mut HttpRequest<Incoming>,
 ) -> Response<Body> {
+    let agent = &identity.agent;
     let found = session_id(request).and_then(|id| edge.proxy.sessions().find(id, agent));
     let Some(session) = found.filter(|session| session.kind == SessionKind::Sse) else {
         return bad_post(StatusCode::NOT_FOUND, "no such session: open /sse first");
@@ -143,6 +147,7 @@ pub(super) async fn post(
         correlation: correlation::of(request.headers()),
         address: peer.address,
         forwarded: edge.forwarded_headers(request.headers()),
+        scopes: identity.scopes.clone(),
     };
     let for_gateway = request.headers().contains_key(GATEWAY_HEADER);
     let bytes = match body::read_body(request, edge, (agent.id, peer)).await {
@@ -235,7 +240,9 @@ fn start_call(
         };
         return at_once(outcome);
     }
-    match begin_call(session, request, IdSharing::Refused) {
+    let granted = origin_info.scopes.as_deref();
+    let missing = granted.and_then(|it| missing_scopes(it, &request.method, &session.scope));
+    match begin_call_with_scopes(session, request, (IdSharing::Refused, missing)) {
         Ok(mut asked) => {
             asked.set_forwarded(origin_info.forwarded);
             asked.call.correlation = origin_info.correlation;

@@ -32,6 +32,7 @@ use super::{
     unix_socket::UnixSocket,
 };
 use crate::{
+    auth::PeerCertificate,
     config::{Config, Limits, Listen},
     limiter::ConnectionPermit,
     names::PeerAddress,
@@ -124,9 +125,6 @@ impl BoundListener {
 
     /// Accepts connections until `stop`, then lets the present ones finish what they are doing.
     pub(crate) async fn serve(self, edge: Arc<HttpEdge>, stop: CancellationToken) {
-        let tls = self
-            .certificates
-            .map(|certificates| certificates.acceptor());
         let limiter = edge.proxy.limiter();
         let limit = Arc::clone(match self.role {
             ListenerRole::Admin => &limiter.admin_connections,
@@ -150,11 +148,14 @@ impl BoundListener {
                             address: peer,
                             role: self.role,
                             permit: Arc::new(permit),
+                            certificate: None,
                         },
                         stop: stop.clone(),
                         limits: edge.proxy.settings().limits.clone(),
                     };
-                    let run = SelfWake::new(Box::pin(connection.run(stream, tls.clone())));
+                    let tls = self.certificates.as_ref();
+                    let tls = tls.map(|certificates| certificates.acceptor(self.role));
+                    let run = SelfWake::new(Box::pin(connection.run(stream, tls)));
                     edge.tasks.spawn("connection", run);
                 }
                 Err(error) => {
@@ -171,7 +172,11 @@ impl BoundListener {
 /// # Errors
 /// When no port is free, the socket cannot be had, or the TLS files cannot be used.
 pub(crate) async fn bind(config: &Config) -> Result<BoundListener, InvalidListener> {
-    let certificates = config.tls.as_ref().map(Certificates::open).transpose()?;
+    let certificates = config
+        .tls
+        .as_ref()
+        .map(|tls| Certificates::open(tls, config.governance.auth))
+        .transpose()?;
     let role = match config.admin_listen {
         Some(_) => ListenerRole::Clients,
         None => ListenerRole::All,
@@ -310,7 +315,7 @@ struct ClientConnection {
 }
 
 impl ClientConnection {
-    async fn run(self, accepted: Accepted, tls: Option<TlsAcceptor>) {
+    async fn run(mut self, accepted: Accepted, tls: Option<TlsAcceptor>) {
         let stream = match accepted {
             Either::Left(stream) => stream,
             Either::Right(stream) => {
@@ -324,7 +329,16 @@ impl ClientConnection {
             None => Either::Left(stream),
             // In a box: a future is as large as its largest branch, and each connection has one.
             Some(tls) => match Box::pin(self.tls_handshake(stream, tls)).await {
-                Some(stream) => Either::Right(Either::Left(Box::new(stream))),
+                Some(stream) => {
+                    let shown = stream
+                        .get_ref()
+                        .1
+                        .peer_certificates()
+                        .and_then(<[_]>::first);
+                    let certificate = shown.and_then(|it| PeerCertificate::read(it));
+                    self.peer.certificate = certificate.map(Arc::new);
+                    Either::Right(Either::Left(Box::new(stream)))
+                }
                 None => return,
             },
         };

@@ -15,6 +15,14 @@ pub(super) fn is_probe(path: &str) -> bool {
     DEFAULT_ENDPOINTS.contains(&path) || path.contains("/.well-known/")
 }
 
+/// The answer where tokens are taken, and nothing is at the path.
+pub(super) fn not_found() -> Response<Body> {
+    let description =
+        "nothing is here; /.well-known/oauth-protected-resource/mcp says who issues tokens";
+    let error = json!({ "error": "invalid_request", "error_description": description });
+    json_response(StatusCode::NOT_FOUND, error.to_string())
+}
+
 /// The answer there.
 pub(super) fn refuse(is_anonymous: bool) -> Response<Body> {
     let description = if is_anonymous {

@@ -6,6 +6,7 @@ use std::{collections::HashMap, sync::Mutex};
 use http::{HeaderValue, Request, header::USER_AGENT};
 use tokio::time::Instant;
 
+use super::oauth::RequestTarget;
 use crate::{auth::RefusedRequest, lock::lock, names::PeerAddress, telemetry::LogThrottle};
 
 /// Characters of a text of the client that the log shows: it is as long as a client likes, and no name of a
@@ -54,9 +55,14 @@ impl RequestLog {
 
 /// What the log says of a request.
 pub(super) fn refused_request<B>(request: &Request<B>) -> RefusedRequest<'_> {
-    let user_agent = request.headers().get(USER_AGENT).map(HeaderValue::to_str);
+    refused_target(RequestTarget::of(request))
+}
+
+/// What the log says of a request to `target`.
+pub(super) fn refused_target(target: RequestTarget<'_>) -> RefusedRequest<'_> {
+    let user_agent = target.headers.get(USER_AGENT).map(HeaderValue::to_str);
     RefusedRequest {
-        path: shorten(request.uri().path()),
+        path: shorten(target.uri.path()),
         user_agent: match user_agent {
             Some(Ok(name)) => shorten(name),
             Some(Err(_)) => "(not legible)",

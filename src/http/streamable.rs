@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method as Verb, Request as HttpRequest, Response, StatusCode};
+use http::{
+    HeaderMap, HeaderValue, Method as Verb, Request as HttpRequest, Response, StatusCode, Uri,
+};
 use hyper::body::Incoming;
 
 use super::{
@@ -12,12 +14,15 @@ use super::{
     batch_response::BatchResponse,
     body::{self, Body, EventFormat},
     call_response::{self, PendingCall},
-    correlation, is_method, json_response,
+    challenged, correlation, is_method, json_response,
     media_types::{self, AnswerForm},
-    method_not_allowed, rpc_error_response, session_not_opened, shutting_down, text_response,
+    method_not_allowed,
+    oauth::RequestTarget,
+    request_log, rpc_error_response, session_not_opened, shutting_down, text_response,
     with_retry_after,
 };
 use crate::{
+    auth::{AuthError, token::Scopes},
     mcp::{
         Era, Id, LogFilter, Message, Method, Notification, Request, Revision, RpcError, envelope,
         envelope::Malformed, error, header,
@@ -73,6 +78,7 @@ async fn post(
     let post = Post {
         edge,
         context,
+        uri: request.uri(),
         headers: request.headers(),
         form,
     };
@@ -88,7 +94,10 @@ async fn post(
             Box::pin(post.reject_while_draining(request)).await
         }
         // In a box: a future is as large as its largest branch, and is moved with it.
-        Ok(Message::Request(request)) => Box::pin(post.request(request)).await,
+        Ok(Message::Request(request)) => match context.missing_scopes(&request.method) {
+            None => Box::pin(post.request(request)).await,
+            Some(missing) => Box::pin(post.request_without_scope(request, missing)).await,
+        },
         Ok(Message::Notification(notification)) => post.notification(&notification).await,
         Ok(Message::Response(response)) => {
             let taken = match post.session(None).await {
@@ -114,6 +123,7 @@ async fn post(
 struct Post<'a> {
     edge: &'a Arc<HttpEdge>,
     context: &'a RequestContext,
+    uri: &'a Uri,
     headers: &'a HeaderMap,
     form: AnswerForm,
 }
@@ -130,6 +140,47 @@ impl Post<'_> {
             },
             Err(answer) => answer,
         }
+    }
+
+    /// Refuses a request that its token is not good for. A call is refused as any other, so that it has its record, and
+    /// hears of what no scope would change before it hears of scopes.
+    async fn request_without_scope(&self, request: Request, missing: Scopes) -> Response<Body> {
+        let id = request.id.clone();
+        let why = AuthError::InsufficientScope(missing.clone());
+        if request.method != Method::ToolsCall {
+            return self.challenge(&why, &id);
+        }
+        let mut asked = match self.start_call(request).await {
+            Ok(asked) => asked,
+            Err(answer) => return answer,
+        };
+        asked.set_missing_scopes(missing);
+        let outcome = self.edge.proxy.answer(asked.call).await;
+        // Nothing but a refusal of ours can be in it.
+        let text = match &outcome {
+            Ok(answer) | Err(answer) => answer.as_str(),
+        };
+        if text.contains(error::INSUFFICIENT_SCOPE) {
+            return self.challenge(&why, &id);
+        }
+        json_response(
+            StatusCode::OK,
+            envelope::encode_response(Some(&id), &outcome),
+        )
+    }
+
+    /// The answer to the request `id`, which its token is not good for.
+    fn challenge(&self, why: &AuthError, id: &Id) -> Response<Body> {
+        let request = RequestTarget {
+            uri: self.uri,
+            headers: self.headers,
+        };
+        let refused = request_log::refused_target(request);
+        let governance = self.edge.proxy.governance();
+        governance.record_auth_failure(why, self.context.peer.address, refused);
+        let path = self.uri.path();
+        let path = path.strip_suffix('/').unwrap_or(path);
+        challenged(why, Some(id), self.edge.challenge(why, path, request))
     }
 
     /// What is to be answered; else, what the client is told at once.
@@ -418,7 +469,7 @@ impl Post<'_> {
         message: Message,
     ) -> Result<PendingCall, Option<Bytes>> {
         match message {
-            Message::Request(request) => match begin_call(session, request, IdSharing::Refused) {
+            Message::Request(request) => match self.begin_batch_call(session, request) {
                 Ok(mut asked) => {
                     asked.set_forwarded(self.edge.forwarded_headers(self.headers));
                     asked.call.correlation = correlation::of(self.headers);
@@ -439,6 +490,16 @@ impl Post<'_> {
                 Err(None)
             }
         }
+    }
+
+    /// A request of a batch, unless its token is not good for it.
+    fn begin_batch_call(
+        &self,
+        session: &Arc<Session>,
+        request: Request,
+    ) -> Result<PendingCall, (Id, RpcError)> {
+        let missing = self.context.missing_scopes(&request.method);
+        begin_call_with_scopes(session, request, (IdSharing::Refused, missing))
     }
 
     /// The session that the headers name; `None` when they name none. What is refused is the request `id`.
@@ -549,6 +610,26 @@ pub(super) fn begin_call(
         form: AnswerForm::Any,
         running: Some(running),
     })
+}
+
+/// The same where the token of the request does not have the scopes `missing`: a call is refused later, as any other.
+pub(super) fn begin_call_with_scopes(
+    session: &Arc<Session>,
+    request: Request,
+    (sharing, missing): (IdSharing, Option<Scopes>),
+) -> Result<PendingCall, (Id, RpcError)> {
+    let Some(missing) = missing else {
+        return begin_call(session, request, sharing);
+    };
+    if request.method != Method::ToolsCall {
+        let why = AuthError::InsufficientScope(missing);
+        let data = serde_json::json!({ "code": error::INSUFFICIENT_SCOPE });
+        let error = RpcError::new(error::INVALID_REQUEST, why.to_string()).with_data(data);
+        return Err((request.id, error));
+    }
+    let mut asked = begin_call(session, request, sharing)?;
+    asked.set_missing_scopes(missing);
+    Ok(asked)
 }
 
 /// The stream for messages that belong to no call, or the rest of one that broke off.

@@ -4,29 +4,56 @@ use std::{fmt::Display, fs, os::unix::fs::PermissionsExt, path::Path, sync::Arc}
 
 use arc_swap::ArcSwap;
 use rustls::{
-    InconsistentKeys, ServerConfig,
+    InconsistentKeys, RootCertStore, ServerConfig,
     crypto::ring,
     pki_types::{
         CertificateDer, PrivateKeyDer,
         pem::{self, PemObject},
     },
-    server::{ClientHello, ResolvesServerCert},
+    server::{
+        ClientHello, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier,
+        danger::ClientCertVerifier,
+    },
     sign::CertifiedKey,
 };
 use tokio_rustls::TlsAcceptor;
 
-use crate::config::Tls;
+use super::listener::ListenerRole;
+use crate::config::{AuthMethod, Authentication, Tls};
 
-/// The certificate that the listener shows.
+/// The certificate that the listener shows, and those that clients may show.
 #[derive(Debug)]
 pub(crate) struct Certificates {
     current: Arc<CurrentCertificate>,
-    config: Arc<ServerConfig>,
+    configs: ArcSwap<ListenerConfigs>,
+}
+
+/// How each listener speaks TLS.
+#[derive(Debug)]
+struct ListenerConfigs {
+    /// The certificates of clients that the listeners take.
+    client_cas: Option<ClientCas>,
+    clients: Arc<ServerConfig>,
+    /// No certificate is needed here, whatever clients need.
+    admin: Arc<ServerConfig>,
+}
+
+/// Who has to have issued the certificate of a client.
+#[derive(Clone, Debug)]
+struct ClientCas {
+    /// What the file has, by which a change is seen.
+    certificates: Vec<CertificateDer<'static>>,
+    roots: Arc<RootCertStore>,
+    /// Whether a client must have one.
+    is_required: bool,
 }
 
 /// A certificate with its key, read and found to fit.
 #[derive(Clone, Debug)]
-pub(crate) struct Certificate(Arc<CertifiedKey>);
+pub(crate) struct Certificate {
+    shown: Arc<CertifiedKey>,
+    client_cas: Option<ClientCas>,
+}
 
 /// The TLS files cannot be used.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -61,7 +88,7 @@ impl Certificate {
     ///
     /// # Errors
     /// When one of them cannot be used, or they do not fit each other.
-    pub(crate) fn read(tls: &Tls) -> Result<Self, InvalidTls> {
+    pub(crate) fn read(tls: &Tls, auth: Authentication) -> Result<Self, InvalidTls> {
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(&tls.cert)
             .and_then(Iterator::collect)
             .map_err(|error| InvalidTls::new(&tls.cert, &pem_error_reason(&error)))?;
@@ -91,7 +118,53 @@ impl Certificate {
             let why = format!("it does not match the certificate in {cert}");
             InvalidTls::new(&tls.key, &why)
         })?;
-        Ok(Self(Arc::new(certified)))
+        let client_cas = tls
+            .client_ca
+            .as_deref()
+            .map(|file| ClientCas::read(file, auth));
+        Ok(Self {
+            shown: Arc::new(certified),
+            client_cas: client_cas.transpose()?,
+        })
+    }
+}
+
+impl ClientCas {
+    fn read(file: &Path, auth: Authentication) -> Result<Self, InvalidTls> {
+        let certificates: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(file)
+            .and_then(Iterator::collect)
+            .map_err(|error| InvalidTls::new(file, &pem_error_reason(&error)))?;
+        if certificates.is_empty() {
+            return Err(InvalidTls::new(file, &missing_reason("certificate")));
+        }
+        let mut roots = RootCertStore::empty();
+        for certificate in &certificates {
+            let added = roots.add(certificate.clone());
+            added.map_err(|error| InvalidTls::new(file, &error))?;
+        }
+        Ok(Self {
+            certificates,
+            roots: Arc::new(roots),
+            is_required: auth == AuthMethod::Mtls.into(),
+        })
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        self.certificates == other.certificates && self.is_required == other.is_required
+    }
+
+    fn verifier(
+        &self,
+        is_required: bool,
+    ) -> Result<Arc<dyn ClientCertVerifier>, VerifierBuilderError> {
+        let provider = ring::default_provider().into();
+        let builder =
+            WebPkiClientVerifier::builder_with_provider(Arc::clone(&self.roots), provider);
+        if is_required {
+            builder.build()
+        } else {
+            builder.allow_unauthenticated().build()
+        }
     }
 }
 
@@ -149,30 +222,73 @@ impl Certificates {
     ///
     /// # Errors
     /// As [`Certificate::read`].
-    pub(super) fn open(tls: &Tls) -> Result<Self, InvalidTls> {
-        let Certificate(first) = Certificate::read(tls)?;
-        let shown = Arc::new(CurrentCertificate(ArcSwap::new(first)));
-        let mut config = ServerConfig::builder_with_provider(ring::default_provider().into())
-            .with_safe_default_protocol_versions()
-            .map_err(|error| InvalidTls::new(&tls.cert, &error))?
-            .with_no_client_auth()
-            .with_cert_resolver(Arc::clone(&shown) as Arc<dyn ResolvesServerCert>);
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    pub(super) fn open(tls: &Tls, auth: Authentication) -> Result<Self, InvalidTls> {
+        let first = Certificate::read(tls, auth)?;
+        let current = Arc::new(CurrentCertificate(ArcSwap::new(first.shown)));
+        let configs = ListenerConfigs::new(&current, first.client_cas);
+        let configs = configs.map_err(|reason| InvalidTls::new(&tls.cert, &reason))?;
         Ok(Self {
-            current: shown,
-            config: Arc::new(config),
+            current,
+            configs: ArcSwap::from_pointee(configs),
         })
     }
 
     /// Shows `certificate` to every connection from now on; whether it is another one.
     pub(crate) fn replace(&self, certificate: Certificate) -> bool {
-        let Certificate(new) = certificate;
-        let is_another = self.current.0.load().cert != new.cert;
-        self.current.0.store(new);
-        is_another
+        let Certificate { shown, client_cas } = certificate;
+        let is_another = self.current.0.load().cert != shown.cert;
+        self.current.0.store(shown);
+        let has_changed = match (&self.configs.load().client_cas, &client_cas) {
+            (None, None) => false,
+            (Some(old), Some(new)) => !old.is_same(new),
+            (None, Some(_)) | (Some(_), None) => true,
+        };
+        if has_changed {
+            match ListenerConfigs::new(&self.current, client_cas) {
+                Ok(configs) => self.configs.store(Arc::new(configs)),
+                Err(reason) => tracing::error!("the CAs of clients are as before: {reason}"),
+            }
+        }
+        is_another || has_changed
     }
 
-    pub(super) fn acceptor(&self) -> TlsAcceptor {
-        TlsAcceptor::from(Arc::clone(&self.config))
+    pub(super) fn acceptor(&self, role: ListenerRole) -> TlsAcceptor {
+        let configs = self.configs.load();
+        TlsAcceptor::from(Arc::clone(match role {
+            ListenerRole::Admin => &configs.admin,
+            ListenerRole::All | ListenerRole::Clients => &configs.clients,
+        }))
     }
+}
+
+impl ListenerConfigs {
+    fn new(shown: &Arc<CurrentCertificate>, client_cas: Option<ClientCas>) -> Result<Self, String> {
+        let config = |is_required: bool| {
+            let verifier = client_cas.as_ref().map(|cas| cas.verifier(is_required));
+            let verifier = verifier.transpose().map_err(|error| error.to_string())?;
+            server_config(shown, verifier).map_err(|error| error.to_string())
+        };
+        let is_required = client_cas.as_ref().is_some_and(|cas| cas.is_required);
+        Ok(Self {
+            clients: config(is_required)?,
+            admin: config(false)?,
+            client_cas,
+        })
+    }
+}
+
+fn server_config(
+    shown: &Arc<CurrentCertificate>,
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
+) -> Result<Arc<ServerConfig>, rustls::Error> {
+    let builder = ServerConfig::builder_with_provider(ring::default_provider().into())
+        .with_safe_default_protocol_versions()?;
+    let builder = match verifier {
+        Some(verifier) => builder.with_client_cert_verifier(verifier),
+        None => builder.with_no_client_auth(),
+    };
+    let resolver = Arc::clone(shown) as Arc<dyn ResolvesServerCert>;
+    let mut config = builder.with_cert_resolver(resolver);
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
 }

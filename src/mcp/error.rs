@@ -11,6 +11,9 @@ use super::json::Raw;
 pub const PARSE_ERROR: i64 = -32700;
 /// Not a JSON-RPC message.
 pub const INVALID_REQUEST: i64 = -32600;
+/// What `data.code` of a refusal for the scopes of a token says.
+pub const INSUFFICIENT_SCOPE: &str = "INSUFFICIENT_SCOPE";
+
 /// Unknown method.
 pub const METHOD_NOT_FOUND: i64 = -32601;
 /// Wrong params; also an unknown tool, prompt, cursor and (2026-07-28) resource.

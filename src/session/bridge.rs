@@ -233,6 +233,7 @@ mod tests {
             }),
             session: None,
             forwarded: None,
+            missing_scopes: None,
         }
     }
 

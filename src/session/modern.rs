@@ -49,6 +49,7 @@ impl RequestEnvelope {
             }),
             session: None,
             forwarded: None,
+            missing_scopes: None,
         };
         let interest = Interest {
             logs: self.logs,

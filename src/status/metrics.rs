@@ -544,7 +544,8 @@ impl Traffic {
         let help = "Requests answered with 429 after too many refusals (governance.refusal_rate)";
         let held_back = counter(encoder, "throttled_requests", help)?;
         ConstCounter::new(self.counts.held_back).encode(held_back)?;
-        let help = "Requests without a valid API key, by `reason`: missing, unknown, expired, revoked or several";
+        let help = "Requests without a valid credential, by `reason`: missing, unknown, expired, revoked or several keys; \
+                    certificate; two_agents; insufficient_scope; token_ and why a token was refused";
         let mut unauthenticated = counter(encoder, "unauthenticated_requests", help)?;
         for (reason, requests) in &self.counts.unauthenticated {
             set_counter(&mut unauthenticated, &[("reason", *reason)], *requests)?;

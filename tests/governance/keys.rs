@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    audit_records, budgets, governing::GOVERNING, identity, refusal_backoff, refusals, rules,
-    scanning,
+    audit_records, budgets, client_certificates, governing::GOVERNING, identity, refusal_backoff,
+    refusals, rules, scanning, tokens,
 };
 
 /// What an agent, a profile and the default may say, each with its test at every level.
@@ -66,6 +66,70 @@ const SHARED: &[(&str, fn())] = &[
 /// All others.
 const COMPLEX_KEYWORDS: &[(&str, fn())] = &[
     ("agents.*.admin", identity::only_admins_see_everything),
+    (
+        "agents.*.certificates",
+        client_certificates::a_certificate_is_that_of_an_agent,
+    ),
+    (
+        "agents.match.agent",
+        tokens::a_token_of_the_issuer_lets_its_user_in,
+    ),
+    ("agents.match.claims.*", tokens::rules_say_what_users_may_do),
+    (
+        "agents.match.policy.deny",
+        tokens::rules_say_what_users_may_do,
+    ),
+    (
+        "agents.match.policy.methods",
+        tokens::rules_say_what_users_may_do,
+    ),
+    (
+        "agents.match.policy.mode",
+        tokens::rules_say_what_users_may_do,
+    ),
+    (
+        "agents.match.policy.prompts",
+        tokens::rules_say_what_users_may_do,
+    ),
+    (
+        "agents.match.policy.resources",
+        tokens::rules_say_what_users_may_do,
+    ),
+    (
+        "agents.match.policy.tools",
+        tokens::rules_say_what_users_may_do,
+    ),
+    ("agents.match.profiles", tokens::rules_say_what_users_may_do),
+    (
+        "agents.match.quota",
+        tokens::users_share_the_budget_of_their_agent_or_have_it,
+    ),
+    ("agents.match.team", tokens::rules_say_what_users_may_do),
+    (
+        "jwt.*.algorithms",
+        tokens::machines_have_tokens_of_their_issuer,
+    ),
+    (
+        "jwt.*.audience",
+        tokens::machines_have_tokens_of_their_issuer,
+    ),
+    (
+        "jwt.*.clock_skew",
+        tokens::machines_have_tokens_of_their_issuer,
+    ),
+    ("jwt.*.issuer", tokens::machines_have_tokens_of_their_issuer),
+    (
+        "jwt.*.jwks_url",
+        tokens::machines_have_tokens_of_their_issuer,
+    ),
+    ("oauth.audience", tokens::tokens_of_products),
+    ("oauth.issuer", tokens::wrong_tokens_are_refused_and_counted),
+    ("oauth.mode", tokens::a_token_of_the_issuer_lets_its_user_in),
+    ("oauth.scopes", tokens::scopes_of_the_issuer_are_asked_for),
+    (
+        "tls.client_ca",
+        client_certificates::a_certificate_is_that_of_an_agent,
+    ),
     (
         "agents.*.enabled",
         identity::a_disabled_agent_may_do_nothing,

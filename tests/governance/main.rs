@@ -25,6 +25,7 @@ mod agent_changes;
 mod audit_records;
 mod auth_failures;
 mod budgets;
+mod client_certificates;
 mod crash_recovery;
 #[path = "../settings/governance.rs"]
 mod governing;
@@ -43,6 +44,7 @@ mod request_state;
 mod rules;
 mod scanning;
 mod tasks;
+mod tokens;
 mod vendor_methods;
 
 use integration::support;

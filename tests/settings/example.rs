@@ -30,6 +30,7 @@ async fn the_example_starts_with_everything_in_it() {
     let root = write_certificate(&place.file(""), "made");
     std::fs::rename(place.file("made.pem"), place.file("cert.pem")).unwrap();
     std::fs::rename(place.file("made.key"), place.file("key.pem")).unwrap();
+    std::fs::copy(place.file("cert.pem"), place.file("clients.pem")).unwrap();
     std::fs::write(place.file(".env"), "").unwrap();
     let mut variables = VARIABLES.to_vec();
     variables.push(("PATH", "/no/programs"));

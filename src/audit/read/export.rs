@@ -49,13 +49,15 @@ pub fn export(
 }
 
 /// Members of a record, with where it stands.
-const COLUMNS: [&str; 27] = [
+const COLUMNS: [&str; 29] = [
     "chain",
     "id",
     "ts",
     "agent_id",
     "agent_name",
     "team",
+    "subject",
+    "act",
     "client",
     "session_id",
     "client_revision",

@@ -139,6 +139,10 @@ pub struct Opened<'a> {
     pub agent_name: Cow<'a, str>,
     /// The agent's team.
     pub team: Option<Cow<'a, str>>,
+    /// The user behind the agent, as the issuer of their token calls them.
+    pub subject: Option<Cow<'a, str>>,
+    /// Who acts for the user, by the claim `act` of the token.
+    pub act: Option<Cow<'a, str>>,
     /// The server that will be called.
     pub server: Cow<'a, str>,
     /// The method.
@@ -176,6 +180,10 @@ pub struct Record<'a> {
     pub agent_name: Cow<'a, str>,
     /// The agent's team.
     pub team: Option<Cow<'a, str>>,
+    /// The user behind the agent, as the issuer of their token calls them.
+    pub subject: Option<Cow<'a, str>>,
+    /// Who acts for the user, by the claim `act` of the token.
+    pub act: Option<Cow<'a, str>>,
     /// What the client called itself.
     pub client: Option<Cow<'a, str>>,
     /// The client's session: a short hash of its id, never the id itself.
@@ -398,6 +406,8 @@ impl Opened<'_> {
             agent_id: self.agent_id,
             agent_name: lock(self.agent_name),
             team: self.team.map(lock),
+            subject: self.subject.map(lock),
+            act: self.act.map(lock),
             client: None,
             session_id: None,
             client_revision: None,
@@ -430,6 +440,8 @@ impl Opened<'_> {
         line.id("agent_id", "agent_", self.agent_id.0);
         line.text("agent_name", &self.agent_name);
         line.optional_text("team", self.team.as_deref());
+        line.optional_text("subject", self.subject.as_deref());
+        line.optional_text("act", self.act.as_deref());
         line.text("server", &self.server);
         line.text("method", &self.method);
         line.optional_text("tool", self.tool.as_deref());
@@ -454,6 +466,8 @@ impl Record<'_> {
         line.id("agent_id", "agent_", self.agent_id.0);
         line.text("agent_name", &self.agent_name);
         line.optional_text("team", self.team.as_deref());
+        line.optional_text("subject", self.subject.as_deref());
+        line.optional_text("act", self.act.as_deref());
         line.optional_text("client", self.client.as_deref());
         line.optional_text("session_id", self.session_id.as_deref());
         line.optional_text("client_revision", self.client_revision.as_deref());

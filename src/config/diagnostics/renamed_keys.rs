@@ -2,7 +2,7 @@
 
 /// Keys and sections that the design names and this version does not have, by the name that the schema
 /// gives the table they will belong to (the empty name is the top level).
-const PLANNED_KEYS: [(&str, &[&str]); 1] = [("", &["public_url", "store"])];
+const PLANNED_KEYS: [(&str, &[&str]); 1] = [("", &["store"])];
 
 /// Words that later versions understand, by the last part of their path.
 const PLANNED_WORDS: [(&str, &[&str]); 1] = [("transport", &["openapi"])];

@@ -244,6 +244,9 @@ pub struct AgentConfig {
     /// Its API keys, 32 visible ASCII characters or more each, unique among all agents.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<Secret>,
+    /// Globs over the names of its client certificates.
+    #[serde(with = "GlobList", skip_serializing_if = "Vec::is_empty")]
+    pub certificates: Vec<Glob>,
     /// Profiles it may use, and nothing beside them; `None`: every route.
     pub profiles: Option<Vec<ProfileName>>,
     /// What it may do.

@@ -156,14 +156,14 @@ impl GlobList {
         glob("*").into_iter().collect()
     }
 
-    pub(super) fn serialize<T: Serialize, S: Serializer>(
+    pub(in crate::config) fn serialize<T: Serialize, S: Serializer>(
         globs: &T,
         to: S,
     ) -> Result<S::Ok, S::Error> {
         globs.serialize(to)
     }
 
-    pub(super) fn deserialize<'de, T: From<Vec<Glob>>, D: Deserializer<'de>>(
+    pub(in crate::config) fn deserialize<'de, T: From<Vec<Glob>>, D: Deserializer<'de>>(
         from: D,
     ) -> Result<T, D::Error> {
         let texts = Vec::<String>::deserialize(from)?;

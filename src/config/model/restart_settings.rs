@@ -21,7 +21,7 @@ macro_rules! fixed {
     };
 }
 
-const RESTART_SETTINGS: [RestartSetting; 14] = [
+const RESTART_SETTINGS: [RestartSetting; 15] = [
     fixed!("admin_listen", admin_listen),
     fixed!("audit.durability", audit.durability),
     fixed!("audit.enabled", audit.enabled),
@@ -42,6 +42,9 @@ const RESTART_SETTINGS: [RestartSetting; 14] = [
     fixed!("socket.uids", socket.uids),
     tls("tls.cert", |new, running| {
         tls_part(new, |tls| &tls.cert) != tls_part(running, |tls| &tls.cert)
+    }),
+    tls("tls.client_ca", |new, running| {
+        tls_part(new, |tls| &tls.client_ca) != tls_part(running, |tls| &tls.client_ca)
     }),
     tls("tls.key", |new, running| {
         tls_part(new, |tls| &tls.key) != tls_part(running, |tls| &tls.key)

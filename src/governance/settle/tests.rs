@@ -156,6 +156,7 @@ fn call() -> Box<Call> {
         client_info: Arc::new(opening),
         session: None,
         forwarded: None,
+        missing_scopes: None,
     };
     let wants = Interest {
         logs: LogFilter::None,

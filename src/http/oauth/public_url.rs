@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use http::{Request, header::HOST};
+use http::{HeaderMap, Request, Uri, header::HOST, uri::Authority};
 
 use crate::{
     auth::ResourceUrl,
@@ -46,12 +46,12 @@ impl PublicUrl {
     }
 
     /// The resource that `path` is, as the sender of `request` knows it.
-    pub(in crate::http) fn resource<'r, B>(
+    pub(in crate::http) fn resource<'r>(
         &'r self,
         path: &'r str,
-        request: &'r Request<B>,
+        request: RequestTarget<'r>,
     ) -> ResourceUrl<'r> {
-        let named = self.scheme.zip(host_of(request));
+        let named = self.scheme.zip(request.host());
         match named {
             Some((scheme, base)) => ResourceUrl { scheme, base, path },
             None => ResourceUrl {
@@ -63,15 +63,49 @@ impl PublicUrl {
     }
 }
 
+impl PublicUrl {
+    /// The URL itself, as the sender of `request` knows it.
+    pub(in crate::http) fn of(&self, request: RequestTarget<'_>) -> String {
+        self.resource("", request).to_string()
+    }
+
+    /// Its path, without a slash at the end.
+    pub(in crate::http) fn path(&self) -> &str {
+        let after_host = self
+            .url
+            .split_once("://")
+            .and_then(|(_, rest)| rest.find('/'));
+        after_host.map_or("", |at| {
+            &self.url[self.url.find("://").map_or(0, |it| it + 3) + at..]
+        })
+    }
+}
+
 fn is_loopback(ip: IpAddr) -> bool {
     ip.to_canonical().is_loopback()
 }
 
-/// The host that a request names.
-fn host_of<B>(request: &Request<B>) -> Option<&str> {
-    let of_target = request.uri().authority();
-    let of_header = || request.headers().get(HOST)?.to_str().ok();
-    of_target.map_or_else(of_header, |authority| Some(authority.as_str()))
+/// What a request says of where it was sent to.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::http) struct RequestTarget<'r> {
+    pub(in crate::http) uri: &'r Uri,
+    pub(in crate::http) headers: &'r HeaderMap,
+}
+
+impl<'r> RequestTarget<'r> {
+    pub(in crate::http) fn of<B>(request: &'r Request<B>) -> Self {
+        Self {
+            uri: request.uri(),
+            headers: request.headers(),
+        }
+    }
+
+    /// The host that it names.
+    fn host(self) -> Option<&'r str> {
+        let of_header = || self.headers.get(HOST)?.to_str().ok();
+        let of_uri = self.uri.authority().map(Authority::as_str);
+        of_uri.map_or_else(of_header, Some)
+    }
 }
 
 #[cfg(test)]
@@ -84,7 +118,12 @@ mod tests {
             let config = Config::example(text);
             let request = Request::get("/mcp").header(HOST, host).body(()).unwrap();
             let url = PublicUrl::new(&config, &config.listen);
-            assert_eq!(url.resource("/mcp", &request).to_string(), expect, "{text}");
+            assert_eq!(
+                url.resource("/mcp", RequestTarget::of(&request))
+                    .to_string(),
+                expect,
+                "{text}"
+            );
         };
         let public = "public_url = 'https://mcp.example.com/'";
         check(public, "evil.example", "https://mcp.example.com/mcp");

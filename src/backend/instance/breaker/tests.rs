@@ -35,6 +35,7 @@ fn client(agent: &str) -> Client {
         }),
         session: None,
         forwarded: None,
+        missing_scopes: None,
     }
 }
 

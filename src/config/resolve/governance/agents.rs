@@ -45,6 +45,7 @@ impl Resolver<'_> {
                 enabled: agent.enabled,
                 admin: agent.admin,
                 keys: agent.keys,
+                certificates: agent.certificates,
                 profiles: agent
                     .profiles
                     .map(|names| self.agent_profiles(&names, profiles, &at.child("profiles"))),
@@ -153,7 +154,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn agent_profiles(
+    pub(in crate::config::resolve) fn agent_profiles(
         &mut self,
         names: &[String],
         known: &[String],

@@ -1,0 +1,267 @@
+//! The keys of an issuer: fetched when first needed, and again when they are old or one is unknown. While the issuer
+//! cannot be reached, the last ones stay good.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use http::StatusCode;
+use jsonwebtoken::{
+    DecodingKey, decode,
+    errors::ErrorKind,
+    jwk::{Jwk, KeyAlgorithm, PublicKeyUse},
+};
+use serde_json::{Map, Value};
+use tokio::{sync::Mutex as TurnLock, time::Instant};
+use url::Url;
+
+use super::{
+    TokenHead,
+    issuer_quirks::{is_metadata_issuer, without_slash},
+};
+use crate::{auth::token::TokenRejection, egress::EgressClient, lock::lock};
+
+/// How old keys may be before they are fetched again.
+const AGE_MAX: Duration = Duration::from_secs(60 * 60);
+
+/// Pause between two fetches, whatever tokens ask for: keys that no issuer has can be asked for without end.
+const FETCH_PAUSE: Duration = Duration::from_secs(30);
+
+/// Keys of one issuer that are kept.
+const KEYS_MAX: usize = 100;
+
+/// The keys of one issuer.
+#[derive(Debug)]
+pub(super) struct IssuerKeys {
+    issuer: String,
+    jwks_url: Option<String>,
+    egress: EgressClient,
+    state: Mutex<KeyState>,
+    /// Who fetches; others wait for it.
+    turn: TurnLock<()>,
+}
+
+#[derive(Debug, Default)]
+struct KeyState {
+    keys: Option<Arc<Vec<IssuerKey>>>,
+    fetched: Option<Instant>,
+    tried: Option<Instant>,
+}
+
+struct IssuerKey {
+    id: Option<String>,
+    algorithm: Option<KeyAlgorithm>,
+    key: DecodingKey,
+}
+
+impl std::fmt::Debug for IssuerKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("IssuerKey")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why keys cannot be had.
+#[derive(Debug, thiserror::Error)]
+enum KeysUnavailable {
+    #[error(transparent)]
+    Egress(#[from] crate::egress::EgressError),
+    #[error("{0}: not a JSON object of the kind expected")]
+    Malformed(Url),
+    #[error("{0} is the metadata of another issuer: {1}")]
+    OtherIssuer(Url, String),
+    #[error("{0}: HTTP {1}")]
+    Status(Url, StatusCode),
+    #[error("{0} is not a URL")]
+    Url(String),
+}
+
+impl IssuerKeys {
+    pub(super) fn new(issuer: &str, jwks_url: Option<&str>, egress: EgressClient) -> Self {
+        Self {
+            issuer: issuer.to_owned(),
+            jwks_url: jwks_url.map(str::to_owned),
+            egress,
+            state: Mutex::default(),
+            turn: TurnLock::default(),
+        }
+    }
+
+    /// The claims of a token that one of the keys has signed.
+    ///
+    /// # Errors
+    /// Where none has.
+    pub(super) async fn verify(
+        &self,
+        token: &str,
+        head: &TokenHead,
+    ) -> Result<Map<String, Value>, TokenRejection> {
+        let keys = self
+            .keys(|keys| keys.iter().any(|key| key.may_verify(head)))
+            .await;
+        let keys = keys.ok_or(TokenRejection::IssuerUnreachable)?;
+        let validation = head.validation();
+        let mut rejection = TokenRejection::Signature;
+        for key in keys.iter().filter(|key| key.may_verify(head)) {
+            match decode::<Map<String, Value>>(token, &key.key, &validation) {
+                Ok(token) => return Ok(token.claims),
+                Err(error) => {
+                    rejection = match error.kind() {
+                        ErrorKind::InvalidAlgorithm | ErrorKind::InvalidKeyFormat => rejection,
+                        ErrorKind::Json(_) | ErrorKind::Base64(_) => TokenRejection::Malformed,
+                        _ => TokenRejection::Signature,
+                    };
+                }
+            }
+        }
+        Err(rejection)
+    }
+
+    /// The keys, fetched again where they are old or do not `suffice`.
+    async fn keys(&self, suffice: impl Fn(&[IssuerKey]) -> bool) -> Option<Arc<Vec<IssuerKey>>> {
+        let wanted = |state: &KeyState| {
+            let Some(keys) = &state.keys else {
+                return true;
+            };
+            let is_old = state.fetched.is_none_or(|at| at.elapsed() >= AGE_MAX);
+            is_old || !suffice(keys)
+        };
+        {
+            let state = lock(&self.state);
+            if !wanted(&state) || state.has_just_tried() {
+                return state.keys.clone();
+            }
+        }
+        let _turn = self.turn.lock().await;
+        {
+            // Somebody may have fetched meanwhile.
+            let mut state = lock(&self.state);
+            if !wanted(&state) || state.has_just_tried() {
+                return state.keys.clone();
+            }
+            state.tried = Some(Instant::now());
+        }
+        let fetched = self.fetch().await;
+        let mut state = lock(&self.state);
+        match fetched {
+            Ok(keys) => {
+                state.keys = Some(Arc::new(keys));
+                state.fetched = Some(Instant::now());
+            }
+            Err(why) => {
+                let issuer = &self.issuer;
+                let kept = state.keys.is_some();
+                tracing::warn!(
+                    issuer,
+                    kept,
+                    "the keys of an issuer cannot be fetched: {why}"
+                );
+            }
+        }
+        state.keys.clone()
+    }
+
+    async fn fetch(&self) -> Result<Vec<IssuerKey>, KeysUnavailable> {
+        let url = match &self.jwks_url {
+            Some(url) => parse_url(url)?,
+            None => self.discover().await?,
+        };
+        let document = self.get(&url).await?;
+        let keys = document.get("keys").and_then(Value::as_array);
+        let keys = keys.ok_or_else(|| KeysUnavailable::Malformed(url))?;
+        Ok(keys
+            .iter()
+            .filter_map(IssuerKey::read)
+            .take(KEYS_MAX)
+            .collect())
+    }
+
+    /// Where the issuer says that its keys are.
+    async fn discover(&self) -> Result<Url, KeysUnavailable> {
+        let mut failure = None;
+        for url in metadata_urls(&self.issuer)? {
+            match self.keys_by_metadata(url).await {
+                Ok(url) => return Ok(url),
+                Err(why) => failure = Some(failure.unwrap_or(why)),
+            }
+        }
+        Err(failure.unwrap_or_else(|| KeysUnavailable::Url(self.issuer.clone())))
+    }
+
+    async fn keys_by_metadata(&self, url: Url) -> Result<Url, KeysUnavailable> {
+        let document = self.get(&url).await?;
+        let text = |name: &str| document.get(name).and_then(Value::as_str);
+        let (Some(issuer), Some(keys)) = (text("issuer"), text("jwks_uri")) else {
+            return Err(KeysUnavailable::Malformed(url));
+        };
+        if !is_metadata_issuer(&self.issuer, issuer) {
+            return Err(KeysUnavailable::OtherIssuer(url, issuer.to_owned()));
+        }
+        parse_url(keys)
+    }
+
+    async fn get(&self, url: &Url) -> Result<Map<String, Value>, KeysUnavailable> {
+        let response = self.egress.get(url).await?;
+        if response.status() != StatusCode::OK {
+            return Err(KeysUnavailable::Status(url.clone(), response.status()));
+        }
+        let document = serde_json::from_slice(response.body());
+        document.map_err(|_| KeysUnavailable::Malformed(url.clone()))
+    }
+}
+
+impl KeyState {
+    fn has_just_tried(&self) -> bool {
+        self.tried.is_some_and(|at| at.elapsed() < FETCH_PAUSE)
+    }
+}
+
+impl IssuerKey {
+    /// Reads one key of a set; `None` for those that sign nothing, or are of a kind that is not known.
+    fn read(written: &Value) -> Option<Self> {
+        let jwk: Jwk = serde_json::from_value(written.clone()).ok()?;
+        let signs = jwk.common.public_key_use.as_ref();
+        if signs.is_some_and(|it| *it != PublicKeyUse::Signature) || written.get("k").is_some() {
+            return None;
+        }
+        Some(Self {
+            key: DecodingKey::from_jwk(&jwk).ok()?,
+            id: jwk.common.key_id,
+            algorithm: jwk.common.key_algorithm,
+        })
+    }
+
+    /// Whether the token may be signed with it. A token that names no key may be signed with any.
+    fn may_verify(&self, head: &TokenHead) -> bool {
+        let is_named = head.key.is_none() || self.id.is_none() || self.id == head.key;
+        let name = format!("{:?}", head.algorithm);
+        let is_for = self.algorithm.is_none_or(|it| it.to_string() == name);
+        is_named && is_for && self.key.family() == head.algorithm.family()
+    }
+}
+
+fn parse_url(url: &str) -> Result<Url, KeysUnavailable> {
+    Url::parse(url).map_err(|_| KeysUnavailable::Url(url.to_owned()))
+}
+
+/// Where the metadata of an issuer may be, in the order of the specification: of OAuth with the path of the issuer
+/// behind, of OpenID Connect the same, and of OpenID Connect below the issuer (RFC 8414, section 3.1).
+fn metadata_urls(issuer: &str) -> Result<Vec<Url>, KeysUnavailable> {
+    let issuer = parse_url(without_slash(issuer))?;
+    let path = without_slash(issuer.path()).to_owned();
+    let at = |path: String| {
+        let mut url = issuer.clone();
+        url.set_path(&path);
+        url
+    };
+    let oauth = at(format!("/.well-known/oauth-authorization-server{path}"));
+    let oidc = at(format!("{path}/.well-known/openid-configuration"));
+    Ok(if path.is_empty() {
+        vec![oauth, oidc]
+    } else {
+        let inserted = at(format!("/.well-known/openid-configuration{path}"));
+        vec![oauth, inserted, oidc]
+    })
+}

@@ -1,0 +1,163 @@
+//! `tollbridge policy explain --token`: whether a token is good, and which agent its subject is.
+
+use std::{path::Path, sync::Arc};
+
+use serde_json::{Value, json};
+
+use crate::{
+    app,
+    auth::{
+        Agent, AgentDirectory, MERGED_ROUTE, jwt,
+        token::{TokenRejection, TokenSubject, VerifiedToken},
+    },
+    config::{AuthMethod, Config},
+    names::ProfileName,
+};
+
+/// What is known of a token.
+pub(super) struct ExplainedToken {
+    /// For people, a line for each fact.
+    pub(super) text: String,
+    /// The same for scripts.
+    pub(super) json: Value,
+    /// The agent that its subject is; `None` where it opens nothing.
+    pub(super) agent: Option<Arc<Agent>>,
+}
+
+/// Reads a token from `file`, or from stdin where that is `-`.
+pub(super) fn read(file: &Path) -> std::io::Result<String> {
+    let text = if file == Path::new("-") {
+        std::io::read_to_string(std::io::stdin())?
+    } else {
+        std::fs::read_to_string(file)?
+    };
+    let text = text.trim();
+    let text = text.strip_prefix("Authorization:").unwrap_or(text).trim();
+    Ok(text
+        .strip_prefix("Bearer ")
+        .unwrap_or(text)
+        .trim()
+        .to_owned())
+}
+
+/// Explains `token` as the gateway of `config` takes it, on the route of `profile` or the merged one.
+pub(super) async fn explain(
+    token: &str,
+    config: &Config,
+    profile: Option<&ProfileName>,
+) -> ExplainedToken {
+    let directory = AgentDirectory::new(config.governance.auth, config.agents.values().cloned());
+    app::apply_identity(config, &directory);
+    let resource = resource_of(config, profile);
+    let verified = directory.verify_token(token, &resource).await;
+    let claims = match &verified {
+        Ok(VerifiedToken {
+            subject: TokenSubject::Claims(claims),
+            ..
+        }) => Some(claims.clone()),
+        Ok(_) | Err(_) => jwt::unverified_claims(token),
+    };
+    let rule = claims
+        .as_ref()
+        .and_then(|claims| directory.matching_rule(claims));
+    let agent = match &verified {
+        Ok(verified) => agent_of(&directory, verified),
+        Err(why) => Err(*why),
+    };
+    let mut facts = vec![match (&verified, &agent) {
+        (Ok(_), Ok(agent)) => format!(
+            "The token is good on {resource}: it is that of `{}`.",
+            agent.name
+        ),
+        (Ok(_), Err(why)) | (Err(why), _) => format!("The token is refused on {resource}: {why}."),
+    }];
+    if !config.governance.auth.allows_tokens() {
+        let auth = config.governance.auth;
+        facts.push(format!(
+            "`governance.auth` is {auth}: the gateway takes no tokens."
+        ));
+    } else if why_of(&verified) == Some(TokenRejection::Unknown) {
+        facts.push(unknown_hint(config).to_owned());
+    }
+    if let Some(claims) = &claims {
+        for name in [
+            "iss",
+            "sub",
+            "aud",
+            "exp",
+            "nbf",
+            "scope",
+            "scp",
+            "client_id",
+            "azp",
+            "act",
+        ] {
+            if let Some(value) = claims.get(name) {
+                facts.push(format!("{name}: {value}"));
+            }
+        }
+        facts.push(match rule {
+            Some(index) => format!(
+                "Rule {} of `agents.match` fits: agent `{}`.",
+                index + 1,
+                config.agent_matches[index].agent
+            ),
+            None => "No rule of `agents.match` fits.".to_owned(),
+        });
+    }
+    let scopes = verified.as_ref().ok().map(|it| it.scopes.to_string());
+    if let Some(scopes) = &scopes {
+        facts.push(format!("Scopes that count: {scopes}"));
+    }
+    let json = json!({
+        "valid": verified.is_ok(),
+        "reason": why_of(&verified).or(agent.as_ref().err().copied()).map(TokenRejection::reason),
+        "resource": resource,
+        "agent": agent.as_ref().ok().map(|agent| &agent.name),
+        "agent_id": agent.as_ref().ok().map(|agent| agent.id),
+        "rule": rule.map(|index| index + 1),
+        "scopes": scopes,
+        "expires": verified.as_ref().ok().map(|it| it.expires.to_string()),
+        "claims": claims,
+    });
+    ExplainedToken {
+        text: facts.join("\n"),
+        json,
+        agent: agent.ok(),
+    }
+}
+
+fn why_of(verified: &Result<VerifiedToken, TokenRejection>) -> Option<TokenRejection> {
+    verified.as_ref().err().copied()
+}
+
+fn agent_of(
+    directory: &AgentDirectory,
+    verified: &VerifiedToken,
+) -> Result<Arc<Agent>, TokenRejection> {
+    match &verified.subject {
+        TokenSubject::Agent(id) => directory.current(*id).ok_or(TokenRejection::Revoked),
+        TokenSubject::Claims(claims) => directory.agent_of_claims(claims.clone()),
+    }
+}
+
+fn unknown_hint(config: &Config) -> &'static str {
+    if config.governance.auth.allows(AuthMethod::Oauth) && config.oauth.external_issuer().is_some()
+    {
+        "It is no JWT: only the issuer could say what it means, and the gateway asks nobody."
+    } else {
+        "It is no JWT of an issuer of the config."
+    }
+}
+
+/// The URL of the route that the token is shown on.
+fn resource_of(config: &Config, profile: Option<&ProfileName>) -> String {
+    let base = match &config.public_url {
+        Some(url) => url.as_str().trim_end_matches('/').to_owned(),
+        None => format!("http://{}", config.listen),
+    };
+    match profile {
+        Some(profile) => format!("{base}{MERGED_ROUTE}/profiles/{profile}"),
+        None => format!("{base}{MERGED_ROUTE}"),
+    }
+}

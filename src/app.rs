@@ -5,6 +5,7 @@
 //! ready any more and no new calls, running calls finish until the drain timeout, no new
 //! connections, sessions end, servers are stopped, every task has ended.
 
+mod authorization;
 mod config_diff;
 mod config_watch;
 mod control;
@@ -24,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     backend::Backends,
     config::{Config, Listen},
+    egress::EgressError,
     governance::{Governance, InvalidTerms, PolicySet},
     http::{self, BoundListener, Certificate, HttpEdge, InvalidListener},
     names::AgentId,
@@ -99,7 +101,8 @@ impl GatewayCore {
         warn_if_empty(config);
         let tasks = Tasks::new();
         let storage = Arc::new(StorageKeeper::open(config, remembers).await?);
-        identity::apply(config, &storage.storage.directory);
+        storage.set_oauth(authorization::settings(config)?);
+        identity::apply_with(config, &storage.storage.directory, storage.token_verifier());
         let governance = Governance::new(config, storage.storage.clone())?;
         let grants = storage.open_grants(&tasks);
         grants.configure(config);
@@ -263,6 +266,9 @@ pub enum StartError {
     /// The data directory.
     #[error(transparent)]
     DataDir(#[from] DataDirError),
+    /// Requests to URLs that others name cannot be made.
+    #[error(transparent)]
+    Egress(#[from] EgressError),
     /// The listener.
     #[error(transparent)]
     Listener(#[from] InvalidListener),
@@ -277,6 +283,7 @@ impl StartError {
         match self {
             Self::Terms(_) | Self::Listener(InvalidListener::Tls(_)) => true,
             Self::DataDir(_)
+            | Self::Egress(_)
             | Self::Listener(InvalidListener::Bind { .. } | InvalidListener::Socket { .. }) => {
                 false
             }
@@ -330,6 +337,7 @@ pub async fn start(
         &config,
         Arc::clone(&core.proxy),
         Arc::clone(&core.status),
+        core.storage.oauth().cloned(),
         &core.tasks,
     );
     core.reloader.set_listener(ListenerHandle {

@@ -38,7 +38,7 @@ pub use self::{
 use self::{
     key::KeyUses,
     roster::{AgentSources, Roster, is_expired},
-    token::TokenVerifier,
+    token::{TokenSubject, TokenVerifier},
     token_cache::TokenCache,
     users::Users,
 };
@@ -323,6 +323,15 @@ impl AgentDirectory {
             }
         }
         self.changes.send_replace(());
+    }
+
+    /// Ends what is under way for the one whose token was revoked, as if a key had been: whoever has another
+    /// credential comes in anew.
+    pub fn end_sessions(&self, subject: &TokenSubject) {
+        match self.agent_of_subject(subject.clone()) {
+            Ok(agent) => self.revoke_user(agent.id),
+            Err(_) => self.forget_tokens(),
+        }
     }
 
     /// Ends what is under way for anybody, as the gateway stops.

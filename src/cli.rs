@@ -17,6 +17,7 @@ mod gateway_target;
 mod keys;
 mod list;
 mod login;
+mod login_code;
 mod output;
 mod policy;
 mod qualified_names;
@@ -24,6 +25,7 @@ mod secret;
 mod serve;
 mod server_summary;
 mod service;
+mod sign_ins;
 mod stdio;
 mod suggest;
 mod table;
@@ -91,6 +93,8 @@ enum Command {
     Login(login::LoginArgs),
     /// Give up what a server granted
     Logout(login::LogoutArgs),
+    /// Print a one-time code with which a person signs in as an agent
+    LoginCode(login_code::LoginCodeArgs),
     /// Explain effective policies
     Policy(policy::PolicyArgs),
     /// Print the JSON Schema of the config
@@ -99,6 +103,8 @@ enum Command {
     Secret(secret::SecretArgs),
     /// Run the gateway over HTTP
     Serve(serve::Serve),
+    /// List and revoke what people granted to OAuth clients
+    SignIns(sign_ins::SignInsArgs),
     /// Run the gateway for one client on stdin and stdout
     Stdio(stdio::Stdio),
     /// Confine and start a program (run by the gateway itself)
@@ -129,10 +135,12 @@ pub fn run() -> ExitCode {
         Command::List(list) => list.run(),
         Command::Login(login) => login.run(),
         Command::Logout(logout) => logout.run(),
+        Command::LoginCode(login_code) => login_code.run(),
         Command::Policy(policy) => policy.run(),
         Command::Schema => print(&format!("{:#}\n", config::schema())),
         Command::Secret(secret) => secret.run(),
         Command::Serve(serve) => serve.run(),
+        Command::SignIns(sign_ins) => sign_ins.run(),
         Command::Stdio(stdio) => stdio.run(),
         Command::Launcher { step } => launcher::run(&step),
     }

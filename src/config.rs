@@ -47,7 +47,7 @@ pub use model::limits::{Budget, InvalidBudget, InvalidRate, Rate, Window};
 pub(crate) use model::listen::listen_address;
 pub use model::listen::{InvalidListenAddress, Listen, SocketConfig};
 pub use model::oauth::{
-    AgentMatch, ClaimGlob, JwtAlgorithm, JwtIssuer, OAuthConfig, OAuthMode, QuotaOwner,
+    AgentMatch, ClaimGlob, JwtAlgorithm, JwtIssuer, OAuthConfig, OAuthMode, OidcLogin, QuotaOwner,
 };
 pub use model::oauth_grant::{GrantKind, IdentityProvider, OAuthGrant};
 pub use model::policy::{ArgumentAction, ArgumentRule, Condition, Policy, PolicyMode};

@@ -133,10 +133,21 @@ impl EgressClient {
     /// Why there is no response.
     pub async fn fetch(&self, request: Request<Vec<u8>>) -> Result<Response<Bytes>, EgressError> {
         let follows = *request.method() == Method::GET;
-        self.fetch_with(request, follows).await
+        self.fetch_within_limits(request, follows).await
     }
 
-    async fn fetch_with(
+    /// Sends `request`, which nothing redirects: what another place says would not count.
+    ///
+    /// # Errors
+    /// Why there is no response.
+    pub async fn fetch_here(
+        &self,
+        request: Request<Vec<u8>>,
+    ) -> Result<Response<Bytes>, EgressError> {
+        self.fetch_within_limits(request, false).await
+    }
+
+    async fn fetch_within_limits(
         &self,
         request: Request<Vec<u8>>,
         follows: bool,
@@ -160,7 +171,7 @@ impl EgressClient {
         &self,
         request: Request<Vec<u8>>,
     ) -> Result<Response<Bytes>, EgressError> {
-        self.fetch_with(request, false).await
+        self.fetch_within_limits(request, false).await
     }
 
     /// A GET of `url`.
@@ -238,7 +249,7 @@ impl OAuthHttpClient for EgressClient {
     fn execute(&self, request: OAuthHttpRequest) -> OAuthHttpClientFuture<'_> {
         Box::pin(async move {
             let follows = matches!(request.redirect_policy, OAuthHttpRedirectPolicy::Follow);
-            let response = self.fetch_with(request.request, follows).await?;
+            let response = self.fetch_within_limits(request.request, follows).await?;
             Ok(response.map(|body| body.to_vec()))
         })
     }

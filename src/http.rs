@@ -15,6 +15,7 @@ mod listener;
 mod media_types;
 mod oauth;
 mod oauth_probes;
+mod oauth_server;
 mod origin;
 mod request_log;
 mod status_endpoints;
@@ -34,6 +35,7 @@ use hyper::body::Incoming;
 
 use crate::{
     auth::{Agent, AuthError, Credentials, Identity, MERGED_ROUTE, PeerCertificate, token::Scopes},
+    authorization_server::AuthorizationServer,
     config::{Config, Listen},
     limiter::{ByteBudgetExceeded, ConnectionPermit},
     mcp::{
@@ -54,6 +56,7 @@ use body::DrainLimit;
 use listener::ListenerRole;
 pub(crate) use listener::{BoundListener, InvalidListener, bind, bind_admin};
 use oauth::{RequestTarget, ResourceServer};
+use oauth_server::{Endpoint, OAuthEdge};
 use origin::OriginGuard;
 use request_log::{RequestFault, RequestLog};
 pub(crate) use tls::{Certificate, Certificates, InvalidTls};
@@ -68,6 +71,8 @@ pub(crate) struct HttpEdge {
     admin_guard: ArcSwap<OriginGuard>,
     resource_server: ArcSwap<ResourceServer>,
     request_log: RequestLog,
+    /// The built-in authorization server; `None` without a store.
+    oauth: Option<OAuthEdge>,
     /// Those who read streams of events.
     stream_readers: InFlight,
     tasks: Tasks,
@@ -79,9 +84,11 @@ impl HttpEdge {
         config: &Config,
         proxy: Arc<Proxy>,
         status: Arc<Status>,
+        oauth: Option<Arc<AuthorizationServer>>,
         tasks: &Tasks,
     ) -> Arc<Self> {
-        Arc::new(Self {
+        let edge = Arc::new(Self {
+            oauth: oauth.map(OAuthEdge::new),
             proxy,
             status,
             guard: ArcSwap::from_pointee(OriginGuard::new(config, &config.listen)),
@@ -90,7 +97,9 @@ impl HttpEdge {
             request_log: RequestLog::default(),
             stream_readers: InFlight::default(),
             tasks: tasks.clone(),
-        })
+        });
+        oauth_server::spawn_issue_reports(&edge, tasks);
+        edge
     }
 
     /// Takes the hosts and origins of another config; its listeners are still those that are bound.
@@ -271,6 +280,11 @@ impl HttpEdge {
             let (fault, message) = (RequestFault::Method, "this path does not take the method");
             self.request_log.warn(fault, message, peer.address, request);
             return wrong_method(&route);
+        }
+        if let (Some(endpoint), Some(oauth)) = (Endpoint::parse(request.uri().path()), &self.oauth)
+            && oauth.is_on()
+        {
+            return Box::pin(oauth_server::answer(endpoint, self, oauth, peer, request)).await;
         }
         if let Some(answer) = self.answer_anybody(&route, peer, request) {
             return answer;

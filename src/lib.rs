@@ -28,6 +28,7 @@ pub mod sign_in;
 
 pub mod audit;
 pub mod auth;
+pub mod authorization_server;
 mod builtin;
 pub mod config;
 pub mod egress;

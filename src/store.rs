@@ -22,6 +22,7 @@ mod grants;
 mod keys;
 mod leases;
 mod listings;
+mod oauth;
 mod refused_rows;
 mod secret_key;
 mod secrets;
@@ -43,6 +44,10 @@ pub use leases::{
     LeaseReply, LeaseRequest, LeaseUpdate, Leases, OtherUsage,
 };
 pub use listings::{Listings, StoredListing};
+pub use oauth::{
+    OAuthStore, StoredLoginCode, StoredOAuthClient, StoredOAuthGrant, StoredToken, TokenExchange,
+    TokenHash, TokenKind,
+};
 pub use refused_rows::{RefusedRow, RowFault, RowKind, StoredRows};
 use secret_key::SecretKey;
 pub use secret_key::SecretKeyError;
@@ -66,6 +71,8 @@ pub struct Store {
     pub grants: Arc<dyn GrantStore>,
     /// What servers listed last.
     pub listings: Arc<dyn Listings>,
+    /// What the built-in authorization server gives out.
+    pub oauth: Arc<dyn OAuthStore>,
     /// Sessions of clients.
     pub sessions: Arc<dyn SessionStore>,
     /// Whose tasks of servers are.
@@ -116,6 +123,7 @@ impl Store {
             audit: sqlite.clone(),
             grants: sqlite.clone(),
             listings: sqlite.clone(),
+            oauth: sqlite.clone(),
             sessions: sqlite.clone(),
             tasks: sqlite.clone(),
             secrets: sqlite.clone(),

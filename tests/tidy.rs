@@ -23,10 +23,14 @@ const LAYERS: Layers = &[
             "proxy",
             "session",
             "status",
+            "audit",
             "auth",
+            "authorization_server",
             "mcp",
             "names",
             "config",
+            "clock",
+            "escape",
             "task",
             "body",
             "lock",
@@ -151,6 +155,12 @@ const LAYERS: Layers = &[
     ),
     ("catalog", &["mcp", "config", "json_schema", "names"]),
     ("builtin", &["clock"]),
+    (
+        "authorization_server",
+        &[
+            "auth", "store", "egress", "sealing", "config", "names", "clock", "lock",
+        ],
+    ),
     (
         "auth",
         &["store", "egress", "config", "names", "clock", "lock"],

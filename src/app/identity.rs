@@ -14,14 +14,27 @@ use crate::{
     egress::EgressClient,
 };
 
-/// Lets `directory` know the tokens and users that `config` has.
+/// Lets `directory` know the tokens of issuers and the users that `config` has.
 pub(crate) fn apply(config: &Config, directory: &AgentDirectory) {
+    apply_with(config, directory, None);
+}
+
+/// The same with the tokens that the gateway issues.
+pub(super) fn apply_with(
+    config: &Config,
+    directory: &AgentDirectory,
+    builtin: Option<Arc<dyn TokenVerifier>>,
+) {
     directory.set_agent_matches(config.agent_matches.clone());
-    directory.set_token_verifiers(token_verifiers(config));
+    directory.set_token_verifiers(token_verifiers(config, builtin));
 }
 
 /// The same where `config` takes the place of `old`: keys of issuers are not fetched anew for nothing.
-pub(super) fn apply_changed(old: &Config, config: &Config, directory: &AgentDirectory) {
+pub(super) fn apply_changed(
+    (old, config): (&Config, &Config),
+    directory: &AgentDirectory,
+    builtin: Option<Arc<dyn TokenVerifier>>,
+) {
     directory.set_agent_matches(config.agent_matches.clone());
     let is_same = old.governance.auth == config.governance.auth
         && old.oauth == config.oauth
@@ -29,12 +42,15 @@ pub(super) fn apply_changed(old: &Config, config: &Config, directory: &AgentDire
         && old.egress == config.egress
         && old.public_url == config.public_url;
     if !is_same {
-        directory.set_token_verifiers(token_verifiers(config));
+        directory.set_token_verifiers(token_verifiers(config, builtin));
     }
 }
 
-fn token_verifiers(config: &Config) -> Vec<Arc<dyn TokenVerifier>> {
-    let mut verifiers: Vec<Arc<dyn TokenVerifier>> = Vec::new();
+fn token_verifiers(
+    config: &Config,
+    builtin: Option<Arc<dyn TokenVerifier>>,
+) -> Vec<Arc<dyn TokenVerifier>> {
+    let mut verifiers: Vec<Arc<dyn TokenVerifier>> = builtin.into_iter().collect();
     if let Some(jwt) = jwt_verifier(config) {
         verifiers.push(Arc::new(jwt));
     }

@@ -14,12 +14,13 @@ use std::{
 use tokio::sync::watch;
 
 use super::{
-    config_diff::differences, identity, own_server::has_servers, storage::StorageKeeper,
-    warn_if_empty, warn_invalid_agents,
+    authorization, config_diff::differences, identity, own_server::has_servers,
+    storage::StorageKeeper, warn_if_empty, warn_invalid_agents,
 };
 use crate::{
     audit::EventKind,
     config::{Budget, Config, ConfigErrors, Listen, Terms},
+    egress::EgressError,
     governance::{InvalidTerms, PolicySet},
     http::{Certificate, Certificates, HttpEdge, InvalidTls},
     lock::lock,
@@ -114,6 +115,9 @@ pub enum ReloadError {
     /// The certificate.
     #[error(transparent)]
     Tls(#[from] InvalidTls),
+    /// Requests to URLs that others name cannot be made.
+    #[error(transparent)]
+    Egress(#[from] EgressError),
 }
 
 impl ReloadError {
@@ -127,6 +131,7 @@ impl ReloadError {
             }
             Self::Tls(invalid) => Some(invalid.file.clone()),
             Self::AuthDisabled
+            | Self::Egress(_)
             | Self::NoServers { .. }
             | Self::OpenWithoutAuth
             | Self::StoreNotOpen
@@ -254,6 +259,7 @@ impl Reloader {
             return Err(ReloadError::StoreNotOpen);
         }
         let policy_set = PolicySet::new(&config)?;
+        let oauth = authorization::settings(&config)?;
         let listener = self.listener.get();
         let certificates = listener.and_then(|front| front.certificates.as_ref());
         let shown = match (certificates, &config.tls) {
@@ -281,7 +287,12 @@ impl Reloader {
         governance
             .directory()
             .update_config(config.governance.auth, agents);
-        identity::apply_changed(&running, &config, governance.directory());
+        self.storage.set_oauth(oauth);
+        identity::apply_changed(
+            (&running, &config),
+            governance.directory(),
+            self.storage.token_verifier(),
+        );
         self.storage.warn_shadowed_agents();
         // By the new rules, and with agents that the config has hidden until now.
         warn_invalid_agents(&self.proxy, &self.tasks);

@@ -19,9 +19,11 @@ use tokio::{
     task::{JoinError, spawn_blocking},
 };
 
+use super::authorization;
 use crate::{
     audit::{self, AuditError, AuditEvent, AuditLog, ChainId, EventKind, Indexer},
-    auth::{Agent, AgentDirectory, ExpiringKey},
+    auth::{Agent, AgentDirectory, ExpiringKey, token::TokenVerifier},
+    authorization_server::{self, AuthorizationServer},
     clock,
     config::{Budget, Config},
     escape,
@@ -58,6 +60,8 @@ const RETIRE_INTERVAL: Duration = Duration::from_secs(3600);
 pub(super) struct StorageKeeper {
     pub(super) storage: governance::Storage,
     store: Option<Store>,
+    /// The built-in authorization server, which keeps everything in the store.
+    oauth: Option<Arc<AuthorizationServer>>,
     data_dir: PathBuf,
     /// Rows of the store that count for nothing, of which log and audit have been told.
     refused: Mutex<HashSet<RefusedRow>>,
@@ -123,6 +127,7 @@ impl StorageKeeper {
             }
             None => None,
         };
+        let oauth = store.as_ref().map(AuthorizationServer::new).map(Arc::new);
         let seal = create_seal(store.as_ref())?;
         let storage = Self {
             storage: governance::Storage {
@@ -133,6 +138,7 @@ impl StorageKeeper {
                 tasks: store.as_ref().map(|store| Arc::clone(&store.tasks)),
             },
             store,
+            oauth,
             data_dir: config.data_dir.clone(),
             refused: Mutex::default(),
             secrets: watch::Sender::default(),
@@ -163,6 +169,23 @@ impl StorageKeeper {
             locks: self.data_dir.join("locks"),
         });
         Grants::new(GrantsParts::new(storage, tasks.clone()))
+    }
+
+    /// The built-in authorization server; `None` without a store.
+    pub(super) fn oauth(&self) -> Option<&Arc<AuthorizationServer>> {
+        self.oauth.as_ref()
+    }
+
+    /// What knows its tokens.
+    pub(super) fn token_verifier(&self) -> Option<Arc<dyn TokenVerifier>> {
+        self.oauth.clone().map(|oauth| oauth as _)
+    }
+
+    /// Turns the built-in authorization server on or off.
+    pub(super) fn set_oauth(&self, settings: Option<authorization_server::Settings>) {
+        if let Some(oauth) = &self.oauth {
+            oauth.update_settings(settings);
+        }
     }
 
     /// What outlives the process.
@@ -198,6 +221,11 @@ impl StorageKeeper {
         let agents = agents.rows.into_iter().map(Agent::from).collect();
         self.storage.directory.update_store(agents, keys.rows);
         self.log_expiring_keys();
+        if let Some(oauth) = &self.oauth {
+            for ended in oauth.reread().await? {
+                self.storage.directory.end_sessions(&ended.subject);
+            }
+        }
         Ok(())
     }
 
@@ -269,6 +297,9 @@ impl StorageKeeper {
                 "storage maintenance",
                 Arc::clone(self).run_maintenance(tasks.clone()),
             );
+            if let Some(oauth) = &self.oauth {
+                authorization::spawn_notices(oauth.changes(), self.data_dir.clone(), tasks);
+            }
             let expire = Arc::clone(self).run_key_expiry(tasks.clone());
             tasks.spawn("keys that expire", expire);
         }
@@ -311,7 +342,10 @@ impl StorageKeeper {
                 _ = look.tick() => if self.check_audit_space().await {
                     retire.reset_immediately();
                 },
-                _ = retire.tick() => self.retire_segments().await,
+                _ = retire.tick() => {
+                    self.retire_segments().await;
+                    self.remove_expired_tokens().await;
+                }
                 () = tasks.stop_token().cancelled() => break,
             }
         }
@@ -392,6 +426,14 @@ impl StorageKeeper {
                 "cannot remove deleted records from the audit index",
                 removed,
             );
+        }
+    }
+
+    /// Removes tokens and grants of OAuth clients whose time has passed.
+    async fn remove_expired_tokens(&self) {
+        if let Some(oauth) = &self.oauth {
+            let removed = oauth.remove_expired(clock::now()).await;
+            log_failure("cannot remove expired tokens", removed);
         }
     }
 

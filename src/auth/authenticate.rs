@@ -232,7 +232,11 @@ impl AgentDirectory {
         Err(TokenRejection::Unknown)
     }
 
-    fn agent_of_subject(&self, subject: TokenSubject) -> Result<Arc<Agent>, TokenRejection> {
+    /// The agent of whom a token is.
+    ///
+    /// # Errors
+    /// Where nobody is.
+    pub fn agent_of_subject(&self, subject: TokenSubject) -> Result<Arc<Agent>, TokenRejection> {
         match subject {
             TokenSubject::Agent(id) => self.current(id).ok_or(TokenRejection::Revoked),
             TokenSubject::Claims(claims) => self.agent_of_claims(claims),

@@ -79,6 +79,20 @@ impl Governance {
         }
     }
 
+    /// The same of a request to the authorization server.
+    pub fn record_oauth_refusal(
+        &self,
+        reason: &'static str,
+        source: PeerAddress,
+        request: RefusedRequest<'_>,
+    ) {
+        self.counters.count_unauthenticated(reason);
+        let now = Instant::now();
+        if let Some(notice) = self.auth_failures.record_reason(source, reason, None, now) {
+            self.record_notice(&notice, Some(request));
+        }
+    }
+
     /// Counts that a request was refused for a header: `reason` is `host` or `origin`.
     pub fn record_forbidden(&self, reason: &'static str) {
         self.counters.count_forbidden(reason);
@@ -135,7 +149,7 @@ impl Governance {
             reason = detail,
             path = request.map(|it| it.path),
             user_agent = request.map(|it| it.user_agent),
-            "no valid credential"
+            "authentication refused"
         );
         let event = EventKind::AuthenticationRefused;
         self.record_event(event, &notice.source, None, Some(&detail));
@@ -150,10 +164,19 @@ impl AuthFailureLog {
         if why.is_missing() {
             return None;
         }
-        let reason = why.reason();
+        self.record_reason(source, why.reason(), why.key(), now)
+    }
+
+    fn record_reason(
+        &self,
+        source: PeerAddress,
+        reason: &'static str,
+        key: Option<&KeyId>,
+        now: Instant,
+    ) -> Option<FailureNotice> {
         let key = FailureGroup {
             network: Some(source.to_network()),
-            key: why.key().cloned(),
+            key: key.cloned(),
         };
         let others = FailureGroup {
             network: None,

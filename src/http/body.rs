@@ -72,6 +72,27 @@ pub(super) async fn read_body(
     read_bounded(request.body_mut(), intake).await
 }
 
+/// Reads the body of a request of anybody, of which there is a little.
+pub(super) async fn read_small_body(
+    request: &mut Request<Incoming>,
+    edge: &HttpEdge,
+    peer: &RequestPeer,
+    bytes_max: usize,
+) -> Result<Bytes, Response<Body>> {
+    let settings = edge.proxy.settings();
+    let limits = Limits {
+        body: bytes_max.min(settings.limits.body),
+        ..settings.limits.clone()
+    };
+    let agent = AgentId::ANONYMOUS;
+    let intake = BodyReader {
+        limits: &limits,
+        permit: &peer.permit,
+        reservation: edge.proxy.limiter().bytes.reserve_request(agent),
+    };
+    read_bounded(request.body_mut(), intake).await
+}
+
 async fn read_bounded<B>(body: &mut B, intake: BodyReader<'_>) -> Result<Bytes, Response<Body>>
 where
     B: http_body::Body<Data = Bytes> + Unpin,

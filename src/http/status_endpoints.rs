@@ -85,7 +85,7 @@ fn status_access(edge: &HttpEdge, agent: &Agent) -> StatusAccess {
 }
 
 /// Lets a browser show what we answer, and nothing else: it is no script, no page in the frame of
-/// another, kept nowhere, and tells nobody where a link on it was followed.
+/// another, kept nowhere, and tells nobody where a link on it was followed. A page may say otherwise.
 pub(super) fn set_security_headers(headers: &mut HeaderMap) {
     for (name, value) in [
         (CONTENT_SECURITY_POLICY, status::CONTENT_SECURITY_POLICY),
@@ -94,9 +94,8 @@ pub(super) fn set_security_headers(headers: &mut HeaderMap) {
         (REFERRER_POLICY, "no-referrer"),
         (CACHE_CONTROL, "no-store"),
     ] {
-        headers
-            .entry(name)
-            .or_insert(HeaderValue::from_static(value));
+        let entry = headers.entry(name);
+        entry.or_insert(HeaderValue::from_static(value));
     }
 }
 

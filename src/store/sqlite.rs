@@ -34,6 +34,7 @@ mod keys;
 mod leases;
 mod listings;
 mod mac;
+mod oauth;
 mod secrets;
 mod sessions;
 mod tasks;
@@ -56,6 +57,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0008.sql"),
     include_str!("../../migrations/sqlite/0009.sql"),
     include_str!("../../migrations/sqlite/0010.sql"),
+    include_str!("../../migrations/sqlite/0011.sql"),
 ];
 
 /// The first version of the schema whose agents and keys have MACs.

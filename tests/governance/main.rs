@@ -28,6 +28,7 @@ mod budgets;
 mod client_certificates;
 mod crash_recovery;
 #[path = "../settings/governance.rs"]
+#[allow(dead_code, reason = "the rest is for the tests of OAuth")]
 mod governing;
 mod harness;
 mod identity;

@@ -228,3 +228,14 @@ pub(crate) const GOVERNING: &[&str] = &[
     "servers.*.tools.price.*",
     "tls.client_ca",
 ];
+
+/// Every key of the built-in authorization server, whose tests are those of `tests/oauth`.
+pub(crate) const SIGNING_IN: &[&str] = &[
+    "oauth.access_token_lifetime",
+    "oauth.mode",
+    "oauth.refresh_grace",
+    "oauth.refresh_token_lifetime",
+    "oauth.registration",
+    "oauth.registration_lifetime",
+    "oauth.registrations_max",
+];

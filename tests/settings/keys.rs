@@ -9,9 +9,7 @@ use tollbridge::{
 };
 
 use crate::{
-    connections, egress, forward_headers, governance::GOVERNING, harness::parse, item_rules,
-    limits, list_timing, listener, naming, oauth_grants, process_limits, process_settings,
-    recovery, replicas, secrets, timeouts, transports, unix_socket, way_out,
+    connections, egress, forward_headers, governance::GOVERNING, harness::parse, item_rules, limits, list_timing, listener, naming, oauth_grants, process_limits, process_settings, recovery, replicas, secrets, timeouts, transports, unix_socket, way_out, governance::, GOVERNING, SIGNING_IN,
 };
 
 /// A key, with `*` for the name of a server, and its test.
@@ -275,13 +273,16 @@ fn every_key_has_a_test() {
     let mut keys = BTreeSet::new();
     collect(&schema, &schema, "", &mut keys);
     let here = TESTS.iter().map(|(key, _)| (*key).to_owned());
-    let there = GOVERNING.iter().map(|key| (*key).to_owned());
+    let there = GOVERNING
+        .iter()
+        .chain(SIGNING_IN)
+        .map(|key| (*key).to_owned());
     let tested: BTreeSet<String> = here.chain(there).collect();
     let missing: Vec<_> = keys.difference(&tested).collect();
     let gone: Vec<_> = tested.difference(&keys).collect();
     assert!(missing.is_empty(), "keys without a test: {missing:#?}");
     assert!(gone.is_empty(), "tests of keys that are gone: {gone:#?}");
-    let listed = TESTS.len() + GOVERNING.len();
+    let listed = TESTS.len() + GOVERNING.len() + SIGNING_IN.len();
     assert_eq!(tested.len(), listed, "a key is there twice");
 }
 

@@ -325,10 +325,16 @@ pub enum EventKind {
     ConfigChanged,
     /// A changed config was refused; the old one holds.
     ConfigRefused,
+    /// Somebody granted an OAuth client access; the subject is the id of the grant.
+    GrantCreated,
+    /// A grant of an OAuth client no longer holds; the subject is its id.
+    GrantRevoked,
     /// An API key was made.
     KeyCreated,
     /// An API key no longer works.
     KeyRevoked,
+    /// A code was made with which a person logs in as the agent that is the subject.
+    LoginCodeCreated,
     /// Lines could not be written and had to be given up; the detail says how many.
     LinesLost,
     /// The log has less than its index knows; the detail says how much of which segment.
@@ -349,6 +355,10 @@ pub enum EventKind {
     ServerConnected,
     /// A server is no longer connected.
     ServerDisconnected,
+    /// Somebody, who is the subject, logged in to grant an OAuth client access.
+    SignedIn,
+    /// A client got tokens of a grant, which is the subject; the detail says how many times.
+    TokensIssued,
 }
 
 impl EventKind {
@@ -363,8 +373,11 @@ impl EventKind {
             Self::ClientDisconnected => "client_disconnected",
             Self::ConfigChanged => "config_changed",
             Self::ConfigRefused => "config_refused",
+            Self::GrantCreated => "grant_created",
+            Self::GrantRevoked => "grant_revoked",
             Self::KeyCreated => "key_created",
             Self::KeyRevoked => "key_revoked",
+            Self::LoginCodeCreated => "login_code_created",
             Self::LinesLost => "lines_lost",
             Self::LogShortened => "log_shortened",
             Self::RefusalsSummed => "refusals_summed",
@@ -373,6 +386,8 @@ impl EventKind {
             Self::SegmentLost => "segment_lost",
             Self::ServerConnected => "server_connected",
             Self::ServerDisconnected => "server_disconnected",
+            Self::SignedIn => "signed_in",
+            Self::TokensIssued => "tokens_issued",
         }
     }
 }

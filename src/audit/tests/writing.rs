@@ -499,15 +499,20 @@ fn every_kind_of_event_and_decision_is_read_as_it_is_written() {
         EventKind::ClientDisconnected,
         EventKind::ConfigChanged,
         EventKind::ConfigRefused,
+        EventKind::GrantCreated,
+        EventKind::GrantRevoked,
         EventKind::KeyCreated,
         EventKind::KeyRevoked,
         EventKind::LinesLost,
         EventKind::LogShortened,
+        EventKind::LoginCodeCreated,
         EventKind::RefusalsSummed,
         EventKind::RowRefused,
         EventKind::SegmentLost,
         EventKind::ServerConnected,
         EventKind::ServerDisconnected,
+        EventKind::SignedIn,
+        EventKind::TokensIssued,
     ] {
         let text = format!("\"{}\"", kind.as_str());
         assert_eq!(serde_json::from_str::<EventKind>(&text).unwrap(), kind);

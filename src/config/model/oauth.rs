@@ -8,10 +8,10 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::policy::{GlobList, Policy, glob, name_matcher};
-use crate::config::units::Time;
+use crate::config::{Secret, units::Time};
 
 /// OAuth of clients: who issues the access tokens of `auth = "oauth"`.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OAuthConfig {
     /// Who issues the tokens.
@@ -26,14 +26,81 @@ pub struct OAuthConfig {
     /// Scopes that clients are told to ask the external issuer for, in place of `tools:read`, `tools:call` and
     /// `profile:NAME`. A token that has all of them may do everything that its agent may.
     pub scopes: Vec<String>,
+    /// Lifetime of access tokens of the built-in server.
+    #[serde(with = "Time")]
+    #[schemars(extend("x-min" = "10s", "x-max" = "1h"))]
+    pub access_token_lifetime: Duration,
+    /// Lifetime of refresh tokens of the built-in server, after which a person signs in again. Each refresh begins
+    /// it anew.
+    #[serde(with = "Time")]
+    #[schemars(extend("x-min" = "1m", "x-max" = "365d"))]
+    pub refresh_token_lifetime: Duration,
+    /// How long a refresh token stays valid after its first use, for clients that did not get the response. A
+    /// later use revokes the grant.
+    #[serde(with = "Time")]
+    #[schemars(extend("x-min" = "0s", "x-max" = "1h"))]
+    pub refresh_grace: Duration,
+    /// Whether clients may register themselves with the built-in server (RFC 7591), which most need.
+    pub registration: bool,
+    /// Maximum number of clients that registered themselves; further ones are refused.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub registrations_max: usize,
+    /// How long a client that registered itself is kept without being used.
+    #[serde(with = "Time")]
+    #[schemars(extend("x-min" = "1m", "x-max" = "365d"))]
+    pub registration_lifetime: Duration,
+    /// OpenID Connect issuer where people sign in to the built-in server; `agents.match` says which agents they are.
+    /// Without it they enter a code of `tollbridge login-code`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub login: Option<OidcLogin>,
+}
+
+impl Default for OAuthConfig {
+    fn default() -> Self {
+        Self {
+            mode: OAuthMode::Builtin,
+            issuer: None,
+            audience: Vec::new(),
+            scopes: Vec::new(),
+            access_token_lifetime: Duration::from_secs(60 * 60),
+            refresh_token_lifetime: Duration::from_secs(30 * 24 * 60 * 60),
+            refresh_grace: Duration::from_secs(60),
+            registration: true,
+            registrations_max: 10_000,
+            registration_lifetime: Duration::from_secs(30 * 24 * 60 * 60),
+            login: None,
+        }
+    }
+}
+
+/// The OpenID Connect issuer where people sign in to the built-in server. Register the gateway there as a client
+/// with the redirect URI `public_url` + `/oauth/login/callback`.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct OidcLogin {
+    /// URL of the issuer, whose metadata are at `/.well-known/openid-configuration` below it.
+    pub issuer: String,
+    /// The client that the gateway is there.
+    pub client_id: String,
+    /// Its secret. Default: none, a public client.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_secret: Option<Secret>,
+    /// Scopes that are asked for; `openid` must be one of them.
+    #[serde(default = "OidcLogin::default_scopes")]
+    pub scopes: Vec<String>,
+}
+
+impl OidcLogin {
+    fn default_scopes() -> Vec<String> {
+        ["openid", "profile", "email"].map(str::to_owned).to_vec()
+    }
 }
 
 /// Who issues access tokens.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OAuthMode {
     /// The gateway.
-    #[default]
     Builtin,
     /// The authorization server `oauth.issuer`.
     External,

@@ -6,7 +6,7 @@ use sqlx::{FromRow, SqliteConnection};
 use super::{
     Sqlite, begin, from_time,
     mac::{ColumnValue, MacRow, Signer},
-    to_time, to_uuid,
+    oauth, to_time, to_uuid,
 };
 use crate::{
     clock,
@@ -155,6 +155,7 @@ impl AgentStore for Sqlite {
                     .await
                     .map_err(failed)?;
             }
+            oauth::remove_of_agent(id, &mut tx).await.map_err(failed)?;
             let done = sqlx::query("DELETE FROM agents WHERE id = ?")
                 .bind(id.0.as_bytes().as_slice())
                 .execute(&mut *tx)

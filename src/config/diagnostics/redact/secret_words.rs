@@ -146,7 +146,7 @@ pub(super) fn generated_start(word: &str) -> Option<usize> {
 /// Whether `part` has the prefix of a token of a known vendor, or a stretch of letters and digits as
 /// only programs choose them.
 pub(in crate::config) fn is_generated(part: &str) -> bool {
-    const PREFIXES: [&str; 24] = [
+    const PREFIXES: [&str; 28] = [
         "AIza",
         "AKIA",
         "ASIA",
@@ -168,7 +168,11 @@ pub(in crate::config) fn is_generated(part: &str) -> bool {
         "shpat_",
         "sk-",
         "sk_",
+        "tba_",
         "tbk_",
+        "tbl_",
+        "tbr_",
+        "tbs_",
         "xapp-",
         "xox",
     ];

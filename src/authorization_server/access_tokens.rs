@@ -1,0 +1,129 @@
+//! The access tokens that were used lately, so that a request with one needs no look into the store.
+
+use std::{collections::HashMap, sync::Mutex, time::Duration};
+
+use dashmap::DashMap;
+use foldhash::fast::RandomState;
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use crate::{
+    auth::{
+        audience_covers,
+        token::{Scopes, TokenRejection, TokenSubject, VerifiedToken},
+    },
+    lock::lock,
+    store::TokenHash,
+};
+
+/// Tokens that are kept in memory; of more, those that expired go, or else all: they are read again.
+const KEPT_MAX: usize = 100_000;
+/// Texts that are known to be no tokens.
+const UNKNOWN_MAX: usize = 10_000;
+/// How long a text that is no token is not looked up again: another process may have issued it since, though
+/// nobody gets a token before it is in the store.
+const UNKNOWN_KEPT: Duration = Duration::from_secs(5);
+
+/// An access token that was found good once.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct AccessToken {
+    pub(super) grant: String,
+    pub(super) client: String,
+    pub(super) subject: TokenSubject,
+    pub(super) scopes: Scopes,
+    pub(super) resources: Vec<String>,
+    pub(super) expires: Timestamp,
+}
+
+impl AccessToken {
+    /// What it says to a request for `resource` at `now`.
+    pub(super) fn check(
+        &self,
+        resource: &str,
+        now: Timestamp,
+    ) -> Result<VerifiedToken, TokenRejection> {
+        if self.expires <= now {
+            return Err(TokenRejection::Expired);
+        }
+        if !self
+            .resources
+            .iter()
+            .any(|known| audience_covers(known, resource))
+        {
+            return Err(TokenRejection::Audience);
+        }
+        Ok(VerifiedToken {
+            subject: self.subject.clone(),
+            scopes: self.scopes.clone(),
+            client: Some(self.client.clone()),
+            expires: self.expires,
+        })
+    }
+}
+
+/// What is known of texts that were presented as access tokens.
+#[derive(Debug, Default)]
+pub(super) struct AccessTokens {
+    known: DashMap<TokenHash, AccessToken, RandomState>,
+    unknown: Mutex<HashMap<TokenHash, Instant>>,
+}
+
+impl AccessTokens {
+    /// What a token says, where it is known; `None` where the store has to be asked.
+    pub(super) fn check(
+        &self,
+        hash: TokenHash,
+        resource: &str,
+        now: Timestamp,
+    ) -> Option<Result<VerifiedToken, TokenRejection>> {
+        if let Some(token) = self.known.get(&hash) {
+            return Some(token.check(resource, now));
+        }
+        let unknown = lock(&self.unknown);
+        let since = unknown.get(&hash)?;
+        (since.elapsed() < UNKNOWN_KEPT).then_some(Err(TokenRejection::Unknown))
+    }
+
+    pub(super) fn insert(&self, hash: TokenHash, token: AccessToken, now: Timestamp) {
+        if self.known.len() >= KEPT_MAX {
+            self.known.retain(|_, token| now < token.expires);
+            if self.known.len() >= KEPT_MAX {
+                self.known.clear();
+            }
+        }
+        self.known.insert(hash, token);
+        lock(&self.unknown).remove(&hash);
+    }
+
+    pub(super) fn note_unknown(&self, hash: TokenHash) {
+        let now = Instant::now();
+        let mut unknown = lock(&self.unknown);
+        if unknown.len() >= UNKNOWN_MAX {
+            unknown.retain(|_, since| now.duration_since(*since) < UNKNOWN_KEPT);
+            if unknown.len() >= UNKNOWN_MAX {
+                unknown.clear();
+            }
+        }
+        unknown.insert(hash, now);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    /// Forgets the tokens that `keep` does not want, and gives them.
+    pub(super) fn retain(
+        &self,
+        keep: impl Fn(&TokenHash, &AccessToken) -> bool,
+    ) -> Vec<AccessToken> {
+        let mut gone = Vec::new();
+        self.known.retain(|hash, token| {
+            let is_kept = keep(hash, token);
+            if !is_kept {
+                gone.push(token.clone());
+            }
+            is_kept
+        });
+        gone
+    }
+}

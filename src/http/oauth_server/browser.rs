@@ -1,0 +1,77 @@
+//! The cookie that binds pages to the browser that they were sent to.
+
+use http::{
+    HeaderValue, Response,
+    header::{COOKIE, SET_COOKIE},
+};
+use url::Url;
+
+use super::OAuthRequest;
+use crate::{
+    authorization_server::{BrowserSession, ServerError},
+    clock,
+    http::body::Body,
+};
+
+/// With this prefix a browser takes a cookie from its own host over TLS alone.
+const COOKIE_SECURE: &str = "__Host-tollbridge";
+/// The same without TLS, which is for this machine.
+const COOKIE_PLAIN: &str = "tollbridge-login";
+
+impl OAuthRequest<'_> {
+    /// The browser, as its cookie says.
+    pub(super) fn browser(&self) -> Option<BrowserSession> {
+        let name = cookie_name(&self.issuer);
+        let cookies = self.request.headers().get_all(COOKIE).iter();
+        let pairs = cookies.filter_map(|value| value.to_str().ok());
+        let mut pairs = pairs.flat_map(|value| value.split(';'));
+        let value = pairs.find_map(|pair| {
+            let (known, value) = pair.trim().split_once('=')?;
+            (known == name).then_some(value)
+        })?;
+        self.server().open_browser(value, clock::now())
+    }
+
+    /// `response`, which says what the browser is known by.
+    pub(super) fn with_browser(
+        &self,
+        mut response: Response<Body>,
+        browser: &BrowserSession,
+    ) -> Result<Response<Body>, ServerError> {
+        let name = cookie_name(&self.issuer);
+        let value = self.server().seal_browser(browser)?;
+        let seconds = BrowserSession::LIFETIME.as_secs();
+        let secure = if is_secure(&self.issuer) {
+            "; Secure"
+        } else {
+            ""
+        };
+        let cookie =
+            format!("{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}");
+        if let Ok(cookie) = HeaderValue::from_str(&cookie) {
+            response.headers_mut().insert(SET_COOKIE, cookie);
+        }
+        Ok(response)
+    }
+}
+
+/// `path` below the path of the public URL.
+pub(super) fn path(issuer: &str, path: &str) -> String {
+    let base = Url::parse(issuer);
+    let base = base
+        .as_ref()
+        .map_or("", |url| url.path().trim_end_matches('/'));
+    format!("{base}{path}")
+}
+
+fn is_secure(issuer: &str) -> bool {
+    issuer.starts_with("https:")
+}
+
+fn cookie_name(issuer: &str) -> &'static str {
+    if is_secure(issuer) {
+        COOKIE_SECURE
+    } else {
+        COOKIE_PLAIN
+    }
+}

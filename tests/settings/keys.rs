@@ -9,7 +9,11 @@ use tollbridge::{
 };
 
 use crate::{
-    connections, egress, forward_headers, governance::GOVERNING, harness::parse, item_rules, limits, list_timing, listener, naming, oauth_grants, process_limits, process_settings, recovery, replicas, secrets, timeouts, transports, unix_socket, way_out, governance::, GOVERNING, SIGNING_IN,
+    connections, egress, forward_headers,
+    governance::{GOVERNING, SIGNING_IN},
+    harness::parse,
+    item_rules, limits, list_timing, listener, naming, oauth_grants, process_limits,
+    process_settings, recovery, replicas, secrets, timeouts, transports, unix_socket, way_out,
 };
 
 /// A key, with `*` for the name of a server, and its test.

@@ -111,6 +111,7 @@ const LAYERS: Layers = &[
             "session",
             "catalog",
             "builtin",
+            "egress",
             "auth",
             "mcp",
             "config",

@@ -6,12 +6,13 @@
 
 use std::{
     path::{Path, PathBuf},
+    sync::Arc,
     thread::available_parallelism,
 };
 
 use super::{
-    Config, DisplayOnly, Egress, InvalidLogFilter, Listen, LoadScope, LogConfig, SecretKeyPlace,
-    SecretUse, Secrets, SocketConfig, Tls, check_log_filter,
+    Config, DisplayOnly, Egress, EgressTarget, InvalidLogFilter, Listen, LoadScope, LogConfig,
+    SecretKeyPlace, SecretUse, Secrets, SocketConfig, Tls, check_log_filter,
     diagnostics::report::{ConfigTexts, Diagnostic, Diagnostics},
     file,
     file_access::FileAccess,
@@ -70,6 +71,7 @@ pub(super) fn config(
         context,
         findings: diagnostics,
         named_files: Vec::new(),
+        egress_allow: file.egress.allow.clone().into(),
     };
     let is_anonymous = governance::is_anonymous(&file, &root) && !context.is_incomplete;
     if is_anonymous {
@@ -140,6 +142,8 @@ struct Resolver<'r> {
     findings: &'r mut Diagnostics,
     /// Those that were looked for.
     named_files: Vec<PathBuf>,
+    /// The targets of `egress.allow`, which hold for servers too.
+    egress_allow: Arc<[EgressTarget]>,
 }
 
 impl Resolver<'_> {

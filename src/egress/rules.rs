@@ -18,6 +18,14 @@ const METADATA_HOSTS: [&str; 4] = [
     "metadata.azure.internal",
 ];
 
+/// Addresses of metadata services that are not link-local: of Azure, Alibaba Cloud, Oracle Cloud and Google Cloud.
+const METADATA_ADDRESSES: [IpAddr; 4] = [
+    IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
+    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
+    IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
+    IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
+];
+
 /// Which places may be reached: every public one over TLS, others where they are listed.
 #[derive(Clone, Debug, Default)]
 pub struct EgressRules {
@@ -52,6 +60,17 @@ pub enum EgressRefused {
         /// Its address.
         address: IpAddr,
     },
+    /// It is none that a server has.
+    #[error(
+        "{host} is at {address}, which is link-local or a metadata service of a cloud; list it in `egress.allow` if \
+         it is meant"
+    )]
+    LinkLocal {
+        /// The host as the URL names it.
+        host: String,
+        /// Its address.
+        address: IpAddr,
+    },
     /// It hands out credentials of machines.
     #[error("{0} is a metadata service of a cloud; list it in `egress.allow` if it is meant")]
     MetadataService(String),
@@ -66,8 +85,13 @@ pub enum EgressRefused {
 impl EgressRules {
     /// The rules of a config.
     pub fn new(config: &Egress) -> Self {
+        Self::for_servers(&config.allow)
+    }
+
+    /// The rules for servers, where `egress.allow` has these targets.
+    pub fn for_servers(allow: &[EgressTarget]) -> Self {
         let mut rules = Self::default();
-        for target in &config.allow {
+        for target in allow {
             match target {
                 EgressTarget::Host(host) => {
                     rules.hosts.insert(host.clone());
@@ -133,6 +157,36 @@ impl EgressRules {
             .ok_or(EgressRefused::Address { host, address })
     }
 
+    /// Whether a server, whose URL the operator wrote with `host`, may be reached, as far as that can be told before
+    /// its name is resolved. It may be private.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub fn check_server(&self, host: &str) -> Result<(), EgressRefused> {
+        let host = host.trim_matches(['[', ']']);
+        if let Ok(address) = host.parse() {
+            return self.check_server_address(host, address);
+        }
+        let name = host.trim_end_matches('.').to_ascii_lowercase();
+        if METADATA_HOSTS.contains(&name.as_str()) && !self.hosts.contains(&name) {
+            return Err(EgressRefused::MetadataService(name));
+        }
+        Ok(())
+    }
+
+    /// The same where `host` was resolved to `address`: a name may lead anywhere.
+    ///
+    /// # Errors
+    /// [`EgressRefused::LinkLocal`].
+    pub fn check_server_address(&self, host: &str, address: IpAddr) -> Result<(), EgressRefused> {
+        let host = host.to_ascii_lowercase();
+        let is_listed = || self.hosts.contains(&host) || self.is_address_listed(address);
+        if is_link_local(address) && !is_listed() {
+            return Err(EgressRefused::LinkLocal { host, address });
+        }
+        Ok(())
+    }
+
     fn is_host_listed(&self, host: &str) -> bool {
         self.hosts.contains(host) || self.written.contains(host)
     }
@@ -149,6 +203,7 @@ impl Reach {
     /// By the registries of special-purpose addresses (RFC 6890).
     fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
+            address if is_link_local(address) => Self::Never,
             IpAddr::V4(address) => Self::of_v4(address),
             IpAddr::V6(address) => Self::of_v6(address),
         }
@@ -157,7 +212,7 @@ impl Reach {
     fn of_v4(address: Ipv4Addr) -> Self {
         let [a, b, c, _] = address.octets();
         match (a, b, c) {
-            (0 | 224..=255, _, _) | (169, 254, _) => Self::Never,
+            (0 | 224..=255, _, _) => Self::Never,
             (10 | 127, _, _)
             | (100, 64..=127, _)
             | (172, 16..=31, _)
@@ -171,26 +226,44 @@ impl Reach {
     }
 
     fn of_v6(address: Ipv6Addr) -> Self {
-        let segments = address.segments();
-        // Addresses of IPv4 within: NAT64 (RFC 6052), 6to4 (RFC 3056), and what was meant for hosts.
-        let within = match segments {
-            [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => Some((high, low)),
-            [0, 0, 0, 0, 0, 0, high, low] if high != 0 => Some((high, low)),
-            _ => None,
-        };
-        if let Some((high, low)) = within {
-            return Self::of_v4(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low)));
+        if let Some(within) = address_within(address) {
+            return Self::of_v4(within);
         }
-        // The metadata service of AWS is a private address.
-        let is_metadata = segments[..2] == [0xfd00, 0x0ec2];
+        let segments = address.segments();
         match segments[0] {
             _ if address.is_loopback() => Self::Private,
-            _ if is_metadata || address.is_unspecified() => Self::Never,
+            _ if address.is_unspecified() => Self::Never,
             0xfc00..=0xfdff => Self::Private,
             0x2001 if segments[1] == 0x0db8 => Self::Private,
             0x2000..=0x3fff => Self::Public,
             _ => Self::Never,
         }
+    }
+}
+
+/// The address of IPv4 that `address` stands for: NAT64 (RFC 6052), 6to4 (RFC 3056), and what was meant for hosts.
+fn address_within(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let (high, low) = match address.segments() {
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => (high, low),
+        [0, 0, 0, 0, 0, 0, high, low] if high != 0 => (high, low),
+        _ => return None,
+    };
+    Some(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low)))
+}
+
+/// Whether `address` is link-local, as most metadata services of clouds are, or another of theirs.
+fn is_link_local(address: IpAddr) -> bool {
+    let address = address.to_canonical();
+    if METADATA_ADDRESSES.contains(&address) {
+        return true;
+    }
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => match address_within(address) {
+            Some(within) => is_link_local(within.into()),
+            // That of AWS is a private address.
+            None => address.is_unicast_link_local() || address.segments()[..2] == [0xfd00, 0x0ec2],
+        },
     }
 }
 
@@ -259,6 +332,51 @@ mod tests {
         }
         check("http://10.1.2.3/", &rules(&["10.0.0.0/8"], &[]), true);
         check("http://11.1.2.3/", &rules(&["10.0.0.0/8"], &[]), false);
+    }
+
+    /// What an operator wrote may be private, but not what hands out credentials of the machine.
+    #[test]
+    fn servers_are_reached_anywhere_but_at_metadata_services() {
+        let none = rules(&[], &[]);
+        let listed = rules(
+            &["169.254.0.0/16", "fe80::/10", "metadata.google.internal"],
+            &[],
+        );
+        for host in [
+            "localhost",
+            "10.0.0.1",
+            "127.0.0.1",
+            "0.0.0.0",
+            "[::1]",
+            "fd12::1",
+            "a.example",
+        ] {
+            assert_eq!(none.check_server(host), Ok(()), "{host}");
+        }
+        for host in [
+            "169.254.169.254",
+            "[fe80::1]",
+            "[::ffff:169.254.169.254]",
+            "Metadata.Google.Internal.",
+        ] {
+            none.check_server(host).unwrap_err();
+            assert_eq!(listed.check_server(host), Ok(()), "{host}");
+        }
+        for host in [
+            "[fd00:ec2::254]",
+            "[64:ff9b::a9fe:a9fe]",
+            "168.63.129.16",
+            "100.100.100.200",
+        ] {
+            none.check_server(host).unwrap_err();
+        }
+        let address = "169.254.169.254".parse().unwrap();
+        none.check_server_address("a.example", address).unwrap_err();
+        let named = rules(&["a.example"], &["https://b.example/"]);
+        named.check_server_address("A.example", address).unwrap();
+        named
+            .check_server_address("b.example", address)
+            .unwrap_err();
     }
 
     #[test]

@@ -7,7 +7,7 @@ use tokio::{
 use tollbridge::egress::{EgressClient, EgressError};
 use url::Url;
 
-use crate::{harness::parse, support::wire::spawn};
+use crate::{binary::Place, harness::parse, support::wire::spawn};
 
 /// What a client by a config with these keys of `egress` reads from `server`, in bytes.
 async fn fetch(keys: &str, server: &Url) -> Result<usize, EgressError> {
@@ -44,6 +44,25 @@ pub(crate) async fn allow() {
     assert_eq!(fetch("allow = ['127.0.0.0/8']", &server).await.unwrap(), 10);
     let wrong = parse("[egress]\nallow = ['10.0.0.0/33']").unwrap_err();
     assert!(wrong.contains("`10.0.0.0/33` is not a place"), "{wrong}");
+    for (scheme, transport) in [
+        ("http", "http"),
+        ("https", "http"),
+        ("http", "sse"),
+        ("ws", "websocket"),
+    ] {
+        let server = format!(
+            "[servers.a]\nurl = '{scheme}://169.254.169.254:1/'\ntransport = '{transport}'\n\
+             connect_timeout = '1s'\nproxy = 'off'"
+        );
+        let place = Place::new(&server);
+        let refused = place.run(&["check", "--connect"]).await.all();
+        let expect = "169.254.169.254, which is link-local";
+        assert!(refused.contains(expect), "{scheme}: {refused}");
+        let listed = format!("egress.allow = ['169.254.0.0/16']\n{server}");
+        place.write_private("tollbridge.toml", &listed);
+        let tried = place.run(&["check", "--connect"]).await.all();
+        assert!(!tried.contains(expect), "{scheme}: {tried}");
+    }
 }
 
 #[tokio::test]

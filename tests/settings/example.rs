@@ -32,6 +32,7 @@ async fn the_example_starts_with_everything_in_it() {
     std::fs::rename(place.file("made.key"), place.file("key.pem")).unwrap();
     std::fs::copy(place.file("cert.pem"), place.file("clients.pem")).unwrap();
     std::fs::write(place.file(".env"), "").unwrap();
+    place.write_private("secret.key", &"k".repeat(32));
     let mut variables = VARIABLES.to_vec();
     variables.push(("PATH", "/no/programs"));
     variables.push(("TOLLBRIDGE_AGENTS__RESEARCHER__ADMIN", "true"));

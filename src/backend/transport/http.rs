@@ -9,6 +9,7 @@ mod read_budget;
 pub(in crate::backend) mod redirect;
 pub(in crate::backend) mod remote_tls;
 mod server_events;
+mod server_resolver;
 pub(in crate::backend) mod sse;
 mod streams;
 #[cfg(test)]

@@ -19,7 +19,6 @@ use tokio::{
 };
 use tokio_tungstenite::{
     Connector, MaybeTlsStream, WebSocketStream, client_async_tls_with_config,
-    connect_async_tls_with_config,
     tungstenite::{
         self, Message as Frame, Utf8Bytes, client::IntoClientRequest, error::ProtocolError,
         protocol::WebSocketConfig,
@@ -102,13 +101,7 @@ pub(crate) async fn open(
         .max_message_size(Some(limit))
         .max_frame_size(Some(limit));
     let opening = async {
-        let Some(proxy) = &remote.proxy else {
-            let opening =
-                connect_async_tls_with_config(request, Some(config), true, Some(connector));
-            return opening.await.map_err(|error| failed(&error));
-        };
-        let stream = http_client::open_through(proxy, remote.url.clone(), connect).await;
-        let stream = stream.map_err(|reason| BackendError::Connect { reason })?;
+        let stream = http_client::open_tcp(remote, connect).await?;
         let opening = client_async_tls_with_config(request, stream, Some(config), Some(connector));
         opening.await.map_err(|error| failed(&error))
     };

@@ -21,7 +21,7 @@ pub(in crate::config) const EGRESS_FORMAT: &str = "egress-target";
 pub struct Egress {
     /// Hosts, addresses and networks (`10.1.0.0/16`) that may be reached although they are private, loopback,
     /// link-local or metadata services of clouds, and without TLS. Hosts of URLs in the config count as listed,
-    /// except for link-local addresses and metadata services.
+    /// except for link-local addresses and metadata services: no server there is connected to unless it is listed.
     pub allow: Vec<EgressTarget>,
     /// Maximum size of a response.
     #[serde(with = "Size")]

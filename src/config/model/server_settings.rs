@@ -142,8 +142,11 @@ const SERVER_SETTINGS: [ServerSetting; 47] = [
     setting!("tools.timeout", tools.timeout),
     reached!("transport", explicit_kind),
     // What is shown of its path depends on whether a variable gave it.
-    reached!("url", |it| remote(it)
-        .map(|it| (&it.url, it.is_from_variable))),
+    reached!("url", |it| remote(it).map(|it| (
+        &it.url,
+        it.is_from_variable,
+        &it.egress_allow
+    ))),
     reached!("user", |it| program(it).and_then(|it| it.user.as_ref())),
     setting!("validate", validate),
 ];

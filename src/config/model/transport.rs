@@ -1,12 +1,12 @@
 //! How a server is reached: a program, a URL, or the toolbox; and how that is written.
 
-use std::{fmt, path::PathBuf};
+use std::{fmt, path::PathBuf, sync::Arc};
 
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::config::{OAuthGrant, Secret, diagnostics::redact};
+use crate::config::{EgressTarget, OAuthGrant, Secret, diagnostics::redact};
 
 /// How a server is reached. It is serialized with the keys of a config, without secrets.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,6 +80,8 @@ pub struct Remote {
     pub proxy: Option<ForwardProxy>,
     /// Which certificates are accepted, and which one is shown.
     pub tls: RemoteTls,
+    /// `egress.allow`: what may be reached although it is link-local or a metadata service.
+    pub egress_allow: Arc<[EgressTarget]>,
 }
 
 /// A proxy on the way to a server.
@@ -152,6 +154,7 @@ impl Remote {
             auth: Auth::None,
             proxy: None,
             tls: RemoteTls::default(),
+            egress_allow: Arc::default(),
         }
     }
 

@@ -1,5 +1,7 @@
 //! How a server is reached: a program, a URL, or the toolbox.
 
+use std::sync::Arc;
+
 use http::{HeaderName, HeaderValue, Uri};
 use indexmap::IndexMap;
 
@@ -302,6 +304,7 @@ impl Resolver<'_> {
             is_from_variable: !at.child("url").is_literal(),
             headers,
             auth,
+            egress_allow: Arc::clone(&self.egress_allow),
         };
         let implied = if is_socket {
             TransportKind::WebSocket

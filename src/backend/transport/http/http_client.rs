@@ -32,6 +32,7 @@ use tower_service::Service;
 use super::{
     read_budget::{OVERHEAD_MAX_HTTP2, Overhead, ReadBudget},
     remote_tls,
+    server_resolver::ServerResolver,
 };
 use crate::{
     backend::BackendError,
@@ -56,17 +57,17 @@ const KEEP_ALIVE_PROBES: u32 = 4;
 #[derive(Clone, Debug)]
 pub(crate) struct HttpClient(Client<Connector<Https>, Full<Bytes>>);
 
+/// Opens TCP connections.
+pub(in crate::backend) type TcpConnector = HttpConnector<ServerResolver>;
 type Https = HttpsConnector<BudgetedConnector>;
 type Broken = Box<dyn Error + Send + Sync>;
 
 /// A client for `remote`, whose connections open within `connect`, proxy and TLS included.
 pub(crate) fn new(remote: &Remote, connect: Duration) -> Result<HttpClient, BackendError> {
     let tls = remote_tls::config(remote)?;
-    Ok(build_client(tls_connector(
-        tls,
-        remote.proxy.as_ref(),
-        connect,
-    )))
+    let tcp = tcp_connector(ServerResolver::new(remote)?, connect);
+    let proxy = remote.proxy.as_ref();
+    Ok(build_client(tls_connector(tls, proxy, tcp)))
 }
 
 fn build_client(connector: Connector<Https>) -> HttpClient {
@@ -128,8 +129,11 @@ pub(crate) struct Connector<C> {
 }
 
 /// What opens TCP connections, each within `limit`.
-pub(in crate::backend) fn tcp_connector(limit: Duration) -> Connector<HttpConnector> {
-    let mut tcp = HttpConnector::new();
+pub(in crate::backend) fn tcp_connector(
+    resolver: ServerResolver,
+    limit: Duration,
+) -> Connector<TcpConnector> {
+    let mut tcp = HttpConnector::new_with_resolver(resolver);
     // Shared among the addresses of a host, so that one that is silent leaves time for others.
     tcp.set_connect_timeout(Some(limit));
     tcp.set_nodelay(true);
@@ -140,19 +144,20 @@ pub(in crate::backend) fn tcp_connector(limit: Duration) -> Connector<HttpConnec
     Connector { inner: tcp, limit }
 }
 
-/// What opens connections with TLS on them, each within `limit`.
+/// What opens connections with TLS on those of `tcp`.
 fn tls_connector(
     tls: ClientConfig,
     proxy: Option<&ForwardProxy>,
-    limit: Duration,
+    tcp: Connector<TcpConnector>,
 ) -> Connector<Https> {
+    let limit = tcp.limit;
     let inner = HttpsConnectorBuilder::new()
         .with_tls_config(tls)
         .https_or_http()
         .enable_http1()
         .enable_http2()
         .wrap_connector(BudgetedConnector {
-            tcp: tcp_connector(limit).inner,
+            tcp: tcp.inner,
             proxy: proxy.cloned(),
         });
     Connector { inner, limit }
@@ -161,7 +166,7 @@ fn tls_connector(
 /// Opens TCP connections that take turns, for what they carry see [`ReadBudget`].
 #[derive(Clone, Debug)]
 struct BudgetedConnector {
-    tcp: HttpConnector,
+    tcp: TcpConnector,
     proxy: Option<ForwardProxy>,
 }
 
@@ -198,7 +203,7 @@ impl Service<Uri> for BudgetedConnector {
 
 /// A connection to the host of `url` through `proxy`, which cannot look into it.
 async fn open_tunnel(
-    tcp: HttpConnector,
+    tcp: TcpConnector,
     proxy: &ForwardProxy,
     url: Uri,
 ) -> Result<TcpStream, Broken> {
@@ -211,24 +216,36 @@ async fn open_tunnel(
     Ok(stream.into_inner())
 }
 
-/// The same for what opens no connections of its own, within `limit`.
-pub(in crate::backend) async fn open_through(
-    proxy: &ForwardProxy,
-    url: Uri,
+/// A connection to the host of `remote`, or through the proxy before it, for what opens none of its own.
+pub(in crate::backend) async fn open_tcp(
+    remote: &Remote,
     limit: Duration,
-) -> Result<TcpStream, String> {
-    let tcp = tcp_connector(limit).inner;
-    let opened = open_tunnel(tcp, proxy, with_port(url)).await;
-    opened.map_err(|error| error.to_string())
+) -> Result<TcpStream, BackendError> {
+    let mut tcp = tcp_connector(ServerResolver::new(remote)?, limit).inner;
+    let url = with_port(remote.url.clone());
+    let opened = if let Some(proxy) = &remote.proxy {
+        open_tunnel(tcp, proxy, url).await
+    } else {
+        let opened = tcp.call(url).await;
+        opened.map(TokioIo::into_inner).map_err(Into::into)
+    };
+    opened.map_err(|error| BackendError::Connect {
+        reason: root_cause(&*error),
+    })
 }
 
-/// `url` with the port of `ws`, where it has none: a tunnel is opened to that of TLS else.
+/// `url` with the port of `ws` or `wss`, where it has none.
 fn with_port(url: Uri) -> Uri {
-    if url.scheme_str() != Some("ws") || url.port().is_some() {
+    let port = match url.scheme_str() {
+        Some("ws") => 80,
+        Some("wss") => 443,
+        Some(_) | None => return url,
+    };
+    if url.port().is_some() {
         return url;
     }
     let host = url.host().unwrap_or_default();
-    let authority = Authority::try_from(format!("{host}:80"));
+    let authority = Authority::try_from(format!("{host}:{port}"));
     let mut parts = url.clone().into_parts();
     parts.authority = authority.ok().or(parts.authority);
     Uri::from_parts(parts).unwrap_or(url)
@@ -364,7 +381,7 @@ mod tests {
     async fn a_silent_connection_is_asked_for_a_sign_of_life() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
-        let opened = tcp_connector(LONG)
+        let opened = tcp_connector(ServerResolver::unrestricted(), LONG)
             .call(url.parse().unwrap())
             .await
             .unwrap();
@@ -381,7 +398,8 @@ mod tests {
         let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://{}/", mute.local_addr().unwrap());
         let limit = Duration::from_millis(100);
-        let mut connector = tls_connector(trusting_nobody(), None, limit);
+        let tcp = tcp_connector(ServerResolver::unrestricted(), limit);
+        let mut connector = tls_connector(trusting_nobody(), None, tcp);
         let opening = connector.call(url.parse().unwrap());
         let opened = timeout(Duration::from_secs(10), opening).await;
         let failure = opened.expect("it is given up").err().unwrap();
@@ -453,7 +471,8 @@ mod tests {
         let written = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n";
         for (protocol, words) in [("http/1.1", &written[..]), ("h2", &frame[..])] {
             let (url, tls, _serving) = endless(protocol, words).await;
-            let client = build_client(tls_connector(tls, None, LONG));
+            let tcp = tcp_connector(ServerResolver::unrestricted(), LONG);
+            let client = build_client(tls_connector(tls, None, tcp));
             let mut request = Request::post(url);
             request = request.header("content-type", "application/json");
             let asked = client.request(request.body(Full::from("{}")).unwrap());

@@ -20,12 +20,12 @@ use http::{HeaderValue, Request, Response, Uri};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use hyper::{body::Incoming, service::Service};
-use hyper_util::{client::legacy::connect::HttpConnector, service::TowerToHyperService};
+use hyper_util::service::TowerToHyperService;
 use tokio::time::{Instant, sleep};
 
 use super::{
     connection::HttpConnection,
-    http_client::{Connector, POOL_IDLE, proxy_error, root_cause},
+    http_client::{Connector, POOL_IDLE, TcpConnector, proxy_error, root_cause},
 };
 use crate::{backend::BackendError, config::ForwardProxy, lock::lock, task::Tasks};
 
@@ -35,7 +35,7 @@ const IDLE_MAX: usize = 256;
 /// Connections to one server.
 #[derive(Debug)]
 pub(super) struct HttpPool {
-    connector: TowerToHyperService<Connector<HttpConnector>>,
+    connector: TowerToHyperService<Connector<TcpConnector>>,
     /// The `Host` header that requests need.
     pub(super) host: HeaderValue,
     /// Where to connect to.
@@ -62,7 +62,7 @@ impl HttpPool {
     pub(super) fn new(
         url: &Uri,
         proxy: Option<&ForwardProxy>,
-        connector: Connector<HttpConnector>,
+        connector: Connector<TcpConnector>,
         tasks: &Tasks,
     ) -> Arc<Self> {
         let host = match (url.host().unwrap_or_default(), url.port_u16()) {
@@ -277,7 +277,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::backend::transport::http::http_client;
+    use crate::backend::transport::http::{http_client, server_resolver::ServerResolver};
 
     /// How long a connection stays that nobody uses.
     const KEPT_OPEN: Duration = Duration::from_millis(50);
@@ -353,7 +353,10 @@ mod tests {
                 pool: HttpPool::new(
                     &url,
                     None,
-                    http_client::tcp_connector(Duration::from_secs(5)),
+                    http_client::tcp_connector(
+                        ServerResolver::unrestricted(),
+                        Duration::from_secs(5),
+                    ),
                     &tasks,
                 ),
                 seen,

@@ -16,6 +16,7 @@ use super::{
     content_encoding::{self, DecodedBody, ResponseBodyError, unknown_encoding},
     http_client::{self, HttpClient, WatchedBody},
     pool::{HttpPool, PooledBody},
+    server_resolver::ServerResolver,
 };
 use crate::{backend::BackendError, config::Remote, task::Tasks};
 
@@ -40,7 +41,7 @@ impl HttpTransport {
             return Ok(Self::Plain(HttpPool::new(
                 url,
                 remote.proxy.as_ref(),
-                http_client::tcp_connector(connect),
+                http_client::tcp_connector(ServerResolver::new(remote)?, connect),
                 tasks,
             )));
         }

@@ -104,8 +104,7 @@ impl GatewayCore {
         storage.set_oauth(authorization::settings(config)?);
         identity::apply_with(config, &storage.storage.directory, storage.token_verifier());
         let governance = Governance::new(config, storage.storage.clone())?;
-        let grants = storage.open_grants(&tasks);
-        grants.configure(config);
+        let grants = storage.open_grants(&tasks).await;
         let (backends, updates) = Backends::new(config, context.launcher, Some(grants), &tasks);
         let store = storage.store().filter(|_| remembers).cloned();
         let proxy = Proxy::new(config, governance, backends, store, &tasks);
@@ -347,9 +346,6 @@ pub async fn start(
         admin_listen: config.admin_listen,
     });
     core.control.allow_sessions(&config.files);
-    if let Listen::Address(_) = &listen {
-        core.proxy.sign_ins().set_base(&url);
-    }
     let admin_url = admin.as_ref().map(BoundListener::url);
     if let Some(admin) = admin {
         let serving = admin.serve(Arc::clone(&edge), core.closing.clone());

@@ -28,7 +28,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use ::http::{
     HeaderMap, HeaderValue, Method as Verb, Request, Response, StatusCode,
-    header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE},
+    header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE},
 };
 use arc_swap::ArcSwap;
 use hyper::body::Incoming;
@@ -87,13 +87,15 @@ impl HttpEdge {
         oauth: Option<Arc<AuthorizationServer>>,
         tasks: &Tasks,
     ) -> Arc<Self> {
+        let resource_server = ResourceServer::new(config, &config.listen);
+        proxy.sign_ins().set_base(resource_server.public_url.base());
         let edge = Arc::new(Self {
             oauth: oauth.map(OAuthEdge::new),
             proxy,
             status,
             guard: ArcSwap::from_pointee(OriginGuard::new(config, &config.listen)),
             admin_guard: ArcSwap::from_pointee(OriginGuard::new(config, admin_listen(config))),
-            resource_server: ArcSwap::from_pointee(ResourceServer::new(config, &config.listen)),
+            resource_server: ArcSwap::from_pointee(resource_server),
             request_log: RequestLog::default(),
             stream_readers: InFlight::default(),
             tasks: tasks.clone(),
@@ -109,6 +111,8 @@ impl HttpEdge {
         let guard = OriginGuard::new(config, admin_listen(config));
         self.admin_guard.store(Arc::new(guard));
         let resource_server = ResourceServer::new(config, &config.listen);
+        let base = resource_server.public_url.base();
+        self.proxy.sign_ins().set_base(base);
         self.resource_server.store(Arc::new(resource_server));
     }
 
@@ -253,6 +257,14 @@ impl HttpEdge {
         ForwardedHeaders::of(headers, &self.proxy.settings().forward_headers)
     }
 
+    /// `Authorization` of a request, where `identity` came by a token and a server wants one in exchange.
+    fn subject_token(&self, identity: &Identity, headers: &HeaderMap) -> Option<HeaderValue> {
+        // Keys have no end and no scopes of their own.
+        let is_token = identity.expires.is_some() || identity.scopes.is_some();
+        let is_wanted = is_token && self.proxy.settings().exchanges_tokens;
+        is_wanted.then(|| headers.get(AUTHORIZATION).cloned())?
+    }
+
     fn gateway(&self) -> &GatewayId {
         self.proxy.backends().gateway()
     }
@@ -289,13 +301,8 @@ impl HttpEdge {
         if let Some(answer) = self.answer_anybody(&route, peer, request) {
             return answer;
         }
-        // They know browsers by their cookies, and take no keys in headers.
-        match route {
-            Route::Connections => {
-                return Box::pin(connections::handle(self, peer, request)).await;
-            }
-            Route::OAuthCallback => return Box::pin(connections::callback(self, request)).await,
-            _ => {}
+        if let Route::Connections | Route::OAuthCallback = route {
+            return Box::pin(self.answer_browser(&route, peer, request)).await;
         }
         let governance = self.proxy.governance();
         let identity = match self.authenticate(&route, peer, request).await {
@@ -326,7 +333,9 @@ impl HttpEdge {
         }
         match route {
             Route::Mcp(scope) => {
-                let context = RequestContext::of(identity, scope, peer);
+                let subject_token = self.subject_token(&identity, request.headers());
+                let mut context = RequestContext::of(identity, scope, peer);
+                context.subject_token = subject_token;
                 streamable::handle(self, &context, request).await
             }
             Route::Sse(scope) => {
@@ -405,6 +414,20 @@ impl HttpEdge {
         let path = self.resource_path(route, request);
         let challenge = self.challenge(why, &path, RequestTarget::of(request));
         challenged(why, None, challenge)
+    }
+
+    /// Answers on the pages that know browsers by their cookies, and take no keys in headers.
+    async fn answer_browser(
+        &self,
+        route: &Route,
+        peer: &RequestPeer,
+        request: &mut Request<Incoming>,
+    ) -> Response<Body> {
+        if *route == Route::OAuthCallback {
+            connections::callback(self, request).await
+        } else {
+            connections::handle(self, peer, request).await
+        }
     }
 
     /// What is answered whoever asks, with a key or without.
@@ -511,6 +534,8 @@ struct RequestContext {
     scopes: Option<Arc<Scopes>>,
     scope: Scope,
     peer: RequestPeer,
+    /// `Authorization` of the request, where an issuer may give another token for it.
+    subject_token: Option<HeaderValue>,
 }
 
 impl RequestContext {
@@ -520,6 +545,7 @@ impl RequestContext {
             scopes: identity.scopes,
             scope,
             peer: peer.clone(),
+            subject_token: None,
         }
     }
 

@@ -184,6 +184,13 @@ impl SignIns {
         self.base.load_full()
     }
 
+    /// The path of the page, as browsers know it.
+    pub fn page_path(&self) -> String {
+        let base = Url::parse(&self.base.load());
+        let path = base.map(|base| base.path().trim_end_matches('/').to_owned());
+        format!("{}/connections", path.unwrap_or_default())
+    }
+
     /// Whether the browsers of this gateway speak TLS to it, as far as its URL says.
     pub fn is_secure(&self) -> bool {
         self.base.load().starts_with("https:")

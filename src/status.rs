@@ -244,6 +244,9 @@ pub struct ServerReport {
     /// How it does.
     #[serde(flatten)]
     pub report: ServerStatusReport,
+    /// Whose grant the lists come from, where each agent signs in: `gateway`, or the name of the agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lists_from: Option<String>,
     /// What it offers on its own route.
     pub offers: ItemCounts,
     /// Of which kinds it is not known what it has: `offers` counts what it listed before, if anything.
@@ -461,23 +464,23 @@ impl Status {
         enabled.peek().is_some()
             && enabled.all(|backend| match backend.state() {
                 ServerState::Failed | ServerState::NeedsReauth => true,
-                // It waits for a person.
-                ServerState::NeedsSignIn => false,
                 ServerState::Connected
                 | ServerState::Connecting
                 | ServerState::Degraded
                 | ServerState::Disabled
-                | ServerState::Disconnected => false,
+                | ServerState::Disconnected
+                // It waits for a person.
+                | ServerState::NeedsSignIn => false,
             })
     }
 
-    /// The same with the name of the agent whose grant the lists come from.
-    fn with_list_source(&self, mut report: ServerStatusReport) -> ServerStatusReport {
-        if let Some(GrantOwner::Agent(id)) = report.list_owner {
-            let agent = self.proxy.governance().directory().current(id);
-            report.lists_from = agent.map(|it| it.name.clone()).or(report.lists_from);
-        }
-        report
+    /// Whose grant lists come from, by name.
+    fn list_source(&self, report: &ServerStatusReport) -> Option<String> {
+        let GrantOwner::Agent(id) = report.list_owner? else {
+            return Some("gateway".to_owned());
+        };
+        let agent = self.proxy.governance().directory().current(id);
+        Some(agent.map_or_else(|| id.to_string(), |agent| agent.name.clone()))
     }
 
     /// The status as JSON.
@@ -513,11 +516,13 @@ impl Status {
             let problems = problems.filter(|problem| problem.server == backend.name);
             let problems = problems.chain(schemas.iter());
             let problems = problems.filter(|_| detail == StatusDetail::Full);
+            let report = match detail {
+                StatusDetail::Summary => backend.report().without_details(),
+                StatusDetail::Full => backend.report(),
+            };
             ServerReport {
-                report: match detail {
-                    StatusDetail::Summary => backend.report().without_details(),
-                    StatusDetail::Full => self.with_list_source(backend.report()),
-                },
+                lists_from: self.list_source(&report),
+                report,
                 validation: match detail {
                     StatusDetail::Summary => None,
                     StatusDetail::Full => self.proxy.governance().validation(&backend.name),

@@ -57,7 +57,7 @@ pub async fn run_sign_in_command(
             if grant_now.status == GrantStatus::NeedsSignIn {
                 return Err(format!("{} is not signed in to `{server}`", person.name()));
             }
-            proxy.sign_out(&server, owner).await?;
+            proxy.sign_out(&server, &person).await?;
             grant_now = grant().await?;
         }
     }

@@ -31,7 +31,6 @@ use crate::{
     key_file::FileKey,
     lock::lock,
     oauth_client::{GrantStorage, Grants, GrantsParts},
-    sealing::SealingKey,
     status::Status,
     store::{FILE_NAME, KeyId, RefusedRow, Store, StoreError, StoredSecret},
     task::Tasks,
@@ -161,13 +160,22 @@ impl StorageKeeper {
         }
     }
 
-    /// The grants towards servers, as the store has them; the tasks that renew them are of `tasks`.
-    pub(super) fn open_grants(&self, tasks: &Tasks) -> Grants {
-        let storage = self.store.as_ref().map(|store| GrantStorage {
-            store: Arc::clone(&store.grants),
-            key: SealingKey::new(&store.derive_key("grants")),
-            locks: self.data_dir.join("locks"),
-        });
+    /// The grants towards servers, as the store has them; the tasks that renew them are of `tasks`. Without their key
+    /// nobody can sign in, and what is kept stays as it is.
+    pub(super) async fn open_grants(&self, tasks: &Tasks) -> Grants {
+        let storage = match &self.store {
+            Some(store) => store
+                .sealing_key("grants")
+                .await
+                .map(|key| GrantStorage {
+                    store: Arc::clone(&store.grants),
+                    key,
+                    locks: self.data_dir.join("locks"),
+                })
+                .inspect_err(|error| tracing::error!(%error, "grants cannot be used"))
+                .ok(),
+            None => None,
+        };
         Grants::new(GrantsParts::new(storage, tasks.clone()))
     }
 

@@ -10,9 +10,10 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header::WWW_AUTHENTICAT
 
 use super::{BackendError, SharedState};
 use crate::{
-    config::{Auth, GrantKind, OAuthGrant, Remote},
+    config::{Auth, GrantKind, Remote, Secret},
     names::{AgentId, ServerName},
-    oauth_client::{AccessToken, GrantError, Grants, Rejection},
+    oauth_client::{AccessToken, GrantError, Grants, Rejection, SubjectToken, SubjectTokenKind},
+    session::Client,
     store::GrantOwner,
 };
 
@@ -30,20 +31,11 @@ pub(super) enum TokenOwner {
 
 /// Whether each agent has tokens of its own for a server.
 pub(super) fn is_per_agent(remote: &Remote) -> bool {
-    let Auth::OAuth2(grant) = &remote.auth else {
-        return false;
+    let signs_in = match &remote.auth {
+        Auth::OAuth2(grant) => grant.grant == GrantKind::AuthorizationCode && grant.per_user,
+        Auth::Bearer { .. } | Auth::Header { .. } | Auth::None => false,
     };
-    let OAuthGrant {
-        grant,
-        per_user,
-        subject_token,
-        ..
-    } = &**grant;
-    match grant {
-        GrantKind::AuthorizationCode => *per_user,
-        GrantKind::ClientCredentials => false,
-        GrantKind::IdJag | GrantKind::TokenExchange => subject_token.is_none(),
-    }
+    signs_in || remote.exchanges_tokens()
 }
 
 /// What `error` means for a call to a server that each agent has tokens of its own for, or not.
@@ -81,7 +73,18 @@ impl CredentialSource {
 
     /// Fails where there is no token.
     pub(super) async fn check(&self) -> Result<(), BackendError> {
-        self.token().await.map(drop)
+        self.token(None).await.map(drop)
+    }
+
+    /// The same where an issuer may give one for that of `client`.
+    pub(super) async fn check_for(&self, client: &Client) -> Result<(), BackendError> {
+        let forwarded = client.forwarded.as_ref();
+        let subject = forwarded.and_then(|it| it.subject_token());
+        let subject = subject.map(|token| SubjectToken {
+            token: Secret::new(token),
+            kind: SubjectTokenKind::AccessToken,
+        });
+        self.token(subject.as_ref()).await.map(drop)
     }
 
     /// What `send` sends with the token of the moment; it is called once more where the server refuses that and there
@@ -101,7 +104,7 @@ impl CredentialSource {
         if !self.note_refused(first.as_ref(), refusal)? {
             return Ok(response);
         }
-        let second = self.token().await?;
+        let second = self.token(None).await?;
         let response = send(header(Some(&second))).await?;
         if let Some(refusal) = TokenRefusal::of(response.status(), response.headers()) {
             self.note_refused(Some(&second), refusal)?;
@@ -130,22 +133,22 @@ impl CredentialSource {
         if !self.note_refused(first.as_ref(), refusal)? {
             return opened;
         }
-        open(header(Some(&self.token().await?))).await
+        open(header(Some(&self.token(None).await?))).await
     }
 
     /// The token of a request. A server may give its lists to everybody, and is asked for them without one as long as
     /// there is none.
     async fn token_or_none(&self) -> Result<Option<OwnedToken>, BackendError> {
-        match self.token().await {
+        match self.token(None).await {
             Ok(token) => Ok(Some(token)),
             Err(BackendError::NeedsSignIn { .. }) if self.owner == TokenOwner::Lists => Ok(None),
             Err(failure) => Err(failure),
         }
     }
 
-    async fn token(&self) -> Result<OwnedToken, BackendError> {
+    async fn token(&self, subject: Option<&SubjectToken>) -> Result<OwnedToken, BackendError> {
         let owner = self.grant_owner().await?;
-        let found = self.grants.access_token(&self.server, owner, None).await;
+        let found = self.grants.access_token(&self.server, owner, subject).await;
         let token = found.map_err(|error| to_backend_error(error, self.is_per_agent()))?;
         Ok(OwnedToken { token, owner })
     }

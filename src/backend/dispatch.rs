@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     catalog::HeaderParam,
-    config::{Server, Transport},
+    config::{Remote, Server, Transport},
     governance::{Admitted, redact_name},
     mcp::{Era, LogFilter, Method, Outcome, Raw, Revision, meta},
     session::{Call, Client, Session, bridge},
@@ -109,15 +109,20 @@ impl Backend {
         outcome: &Result<T, CallError>,
     ) {
         match outcome {
-            Ok(_) if identity.state_machine.state() == ServerState::NeedsReauth => {
+            Ok(_) if identity.state_machine.state().lacks_credential() => {
                 self.connector.shared.note_credential_accepted(identity);
             }
             Err(CallError {
-                failure: refusal @ BackendError::Unauthorized { .. },
+                failure:
+                    refusal @ (BackendError::NeedsSignIn { .. }
+                    | BackendError::TokenRefused { .. }
+                    | BackendError::Unauthorized { .. }),
                 ..
-            }) => identity
-                .state_machine
-                .apply(ServerEvent::Refused, Some(refusal.to_string())),
+            }) => {
+                let event = ServerEvent::Refused.or_refused(refusal);
+                let reason = Some(refusal.to_string());
+                identity.state_machine.apply(event, reason);
+            }
             Ok(_) | Err(_) => {}
         }
     }
@@ -261,6 +266,9 @@ impl Backend {
             method: &call.method,
             until: start + patience,
         };
+        if self.exchanges_tokens() {
+            Box::pin(self.exchange_token(&call.client)).await?;
+        }
         // What is rare is boxed: a future is as large as its largest branch, and is moved with it.
         let mut served = if let Some(served) = self.try_connection(&call.client) {
             served
@@ -312,6 +320,19 @@ impl Backend {
             revision,
             is_agent_specific: self.serves_one_agent(&served),
         })
+    }
+
+    /// Sees that there is a token for that of a caller, which is at hand here alone.
+    async fn exchange_token(&self, client: &Client) -> Result<(), CallError> {
+        let exchanged = self.check_signed_in(client).await;
+        exchanged.map_err(CallError::before_send)
+    }
+
+    /// Whether the tokens of callers are exchanged for those of the server.
+    fn exchanges_tokens(&self) -> bool {
+        let config = self.config();
+        let remote = config.transport.remote();
+        remote.is_some_and(Remote::exchanges_tokens)
     }
 
     /// Tells the log why a call is sent once more: who reads the server's own finds it there twice. The

@@ -140,6 +140,9 @@ impl Backends {
     /// Takes the servers of another config. From now on calls go to the new set only.
     pub fn replace(&self, config: &Config) -> Replaced {
         self.launcher.hide_paths(config.hidden_paths());
+        if let Some(grants) = &self.context.grants {
+            grants.configure(config);
+        }
         let old = self.set.load_full();
         let mut replaced = Replaced::default();
         let mut set = BackendMap::with_capacity(config.servers.len());

@@ -86,10 +86,7 @@ pub struct ServerStatusReport {
     /// When it was last listed, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_listed: Option<String>,
-    /// Whose grant the lists come from, where each agent signs in: `gateway`, or the name of the agent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lists_from: Option<String>,
-    /// The same as an owner.
+    /// Whose grant the lists come from, where each agent signs in.
     #[serde(skip)]
     pub list_owner: Option<GrantOwner>,
     /// Its replicas, in the order of preference; what is said here of a state, a breaker, a
@@ -140,7 +137,7 @@ impl ServerStatusReport {
         }
         self.server_info = None;
         self.pid = None;
-        self.lists_from = None;
+        self.list_owner = None;
         self.last_odd_line = None;
         self.stderr = Vec::new();
         let breakers = self.caller_breakers.into_iter();
@@ -225,10 +222,6 @@ impl Backend {
                 .as_ref()
                 .map(Replicas::reports)
                 .unwrap_or_default(),
-            lists_from: lead.connector.shared.list_owner().map(|owner| match owner {
-                GrantOwner::Agent(agent) => agent.to_string(),
-                GrantOwner::Gateway => "gateway".to_owned(),
-            }),
             list_owner: lead.connector.shared.list_owner(),
             last_listed: lock(&self.listed_at).map(|at| at.to_string()),
             in_flight: self.in_flight(),

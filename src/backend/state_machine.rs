@@ -70,6 +70,11 @@ impl ServerState {
         }
     }
 
+    /// Whether it lacks a credential that it takes.
+    pub fn lacks_credential(self) -> bool {
+        matches!(self, Self::NeedsReauth | Self::NeedsSignIn)
+    }
+
     /// Its name, as in `/status`.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -215,10 +220,12 @@ impl ServerEvent {
 
     /// The same, unless `failure` is that our credential was refused.
     pub(super) fn or_refused(self, failure: &BackendError) -> Self {
-        match failure {
-            BackendError::TokenRefused { .. } | BackendError::Unauthorized { .. } => Self::Refused,
-            BackendError::NeedsSignIn { .. } => Self::SignInNeeded,
-            _ => self,
+        if let BackendError::TokenRefused { .. } | BackendError::Unauthorized { .. } = failure {
+            Self::Refused
+        } else if let BackendError::NeedsSignIn { .. } = failure {
+            Self::SignInNeeded
+        } else {
+            self
         }
     }
 }

@@ -54,7 +54,7 @@ struct AccountArgs {
 /// The gateway that is asked: one that runs, or one of this process.
 enum SignInGateway {
     Own(Box<RunningGateway>),
-    Running(Config),
+    Running(Box<Config>),
 }
 
 impl LoginArgs {
@@ -131,7 +131,7 @@ impl AccountArgs {
             let command = self.command(SignInAction::State, &config);
             let found = control_socket::ask_sign_in(&config.data_dir, &command).await;
             let gateway = match found {
-                Some(_) => SignInGateway::Running(config),
+                Some(_) => SignInGateway::Running(Box::new(config)),
                 None => match app::start(&own_config(config), process_context()).await {
                     Ok(gateway) => SignInGateway::Own(Box::new(gateway)),
                     Err(error) => return report_start_error(&error),
@@ -187,6 +187,7 @@ fn own_config(mut config: Config) -> Config {
     }
     config.listen = Listen::Address(([127, 0, 0, 1], 0).into());
     config.admin_listen = None;
+    config.public_url = None;
     config.tls = None;
     config
 }

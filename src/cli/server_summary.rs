@@ -10,6 +10,7 @@ use crate::{
         ReplicaReport, STDERR_SEPARATOR, ServerState, ServerStatusReport, reason_from_stderr,
     },
     catalog::{ByKind, Kind},
+    store::GrantOwner,
 };
 
 /// What is read of a server in the status of a running gateway.
@@ -23,6 +24,7 @@ struct ReportedServer {
     last_listed: Option<String>,
     offers: ReportedCounts,
     reason: Option<String>,
+    lists_from: Option<String>,
     #[serde(default)]
     stderr: Vec<String>,
 }
@@ -63,6 +65,7 @@ impl From<ReportedServer> for FoundServer {
             prompts: offers.prompts,
             known: ByKind::from_fn(|_| is_listed),
             reason: reported.reason,
+            lists_from: reported.lists_from,
             replicas: Vec::new(),
             stderr: reported.stderr,
         }
@@ -98,6 +101,9 @@ pub(super) struct FoundServer {
     /// Why it is not connected, or not well.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
+    /// Whose grant its lists come from, as in `/status`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) lists_from: Option<String>,
     /// Whether it is known how many.
     #[serde(skip)]
     known: ByKind<bool>,
@@ -130,6 +136,10 @@ impl FoundServer {
             prompts: offers.prompts,
             known: ByKind::default(),
             reason: report.reason,
+            lists_from: report.list_owner.map(|owner| match owner {
+                GrantOwner::Agent(agent) => agent.to_string(),
+                GrantOwner::Gateway => "gateway".to_owned(),
+            }),
             replicas: report.replicas,
             stderr: if connected { Vec::new() } else { report.stderr },
         }
@@ -207,7 +217,9 @@ impl FoundServer {
 
     /// Why it is not connected, with its own words where they are not part of that; why it is not well.
     pub(super) fn explanation(&self) -> String {
-        let reason = self.reason.clone().unwrap_or_default();
+        let source = self.lists_from.as_ref().filter(|_| self.is_connected());
+        let source = source.map(|source| format!("listed with the grant of {source}"));
+        let reason = self.reason.clone().or(source).unwrap_or_default();
         // That of a program that ended has them; the lines here are of earlier starts too.
         if self.is_up() || reason.contains(STDERR_SEPARATOR) {
             return reason;

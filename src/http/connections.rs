@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     auth::{API_KEY_HEADER, Credentials, MERGED_ROUTE},
-    names::ServerName,
+    names::{AgentId, ServerName},
     oauth_client::SignIn,
     sign_in::{self, BROWSER_TTL, BrowserSession, LinkTarget, SignInPerson},
 };
@@ -62,7 +62,7 @@ pub(super) async fn handle(
         .await;
     let Ok(form) = form else {
         return visit
-            .page(StatusCode::BAD_REQUEST, Notice::InvalidForm)
+            .page(StatusCode::BAD_REQUEST, &Notice::InvalidForm)
             .await;
     };
     let form = form.to_bytes();
@@ -74,7 +74,9 @@ pub(super) async fn handle(
             .unwrap_or_default()
     };
     if visit.is_new || !sign_in::is_form_token(&field("token"), &visit.cookie) {
-        return visit.page(StatusCode::FORBIDDEN, Notice::InvalidForm).await;
+        return visit
+            .page(StatusCode::FORBIDDEN, &Notice::InvalidForm)
+            .await;
     }
     match field("action").as_str() {
         "enter" => visit.enter(&field("code")).await,
@@ -87,7 +89,7 @@ pub(super) async fn handle(
         "leave" => visit.leave(),
         _ => {
             visit
-                .page(StatusCode::BAD_REQUEST, Notice::InvalidForm)
+                .page(StatusCode::BAD_REQUEST, &Notice::InvalidForm)
                 .await
         }
     }
@@ -100,18 +102,22 @@ pub(super) async fn callback(edge: &HttpEdge, request: &Request<Incoming>) -> Re
     };
     let Some(session) = &visit.session else {
         return visit
-            .page(StatusCode::FORBIDDEN, Notice::OtherBrowser)
+            .page(StatusCode::FORBIDDEN, &Notice::OtherBrowser)
             .await;
     };
     let query = request.uri().query().unwrap_or_default();
     match edge.proxy.finish_sign_in(query, session).await {
         Ok(SignIn::Done { server, .. }) => {
-            visit.page(StatusCode::OK, Notice::SignedIn(server)).await
+            visit.page(StatusCode::OK, &Notice::SignedIn(server)).await
         }
-        Ok(SignIn::Again(url)) => visit.page(StatusCode::OK, Notice::Leaving(None, url)).await,
+        Ok(SignIn::Again(url)) => {
+            visit
+                .page(StatusCode::OK, &Notice::Leaving(None, url))
+                .await
+        }
         Err(reason) => {
             visit
-                .page(StatusCode::BAD_REQUEST, Notice::Failed(reason))
+                .page(StatusCode::BAD_REQUEST, &Notice::Failed(reason))
                 .await
         }
     }
@@ -144,16 +150,16 @@ impl<'e> Visit<'e> {
     /// The page for the link with `code`, or without one.
     async fn show(&self, code: Option<&str>) -> Response<Body> {
         let Some(code) = code else {
-            return self.page(StatusCode::OK, Notice::None).await;
+            return self.page(StatusCode::OK, &Notice::None).await;
         };
         match (self.edge.proxy.sign_ins().target(code), &self.session) {
-            (None, _) => self.page(StatusCode::NOT_FOUND, Notice::UnknownCode).await,
+            (None, _) => self.page(StatusCode::NOT_FOUND, &Notice::UnknownCode).await,
             (Some(target), Some(session)) if !is_of(&target, session) => {
-                self.page(StatusCode::FORBIDDEN, Notice::OtherPerson(target.person))
+                self.page(StatusCode::FORBIDDEN, &Notice::OtherPerson(target.person))
                     .await
             }
             (Some(target), _) => {
-                self.page(StatusCode::OK, Notice::Link(target, code.to_owned()))
+                self.page(StatusCode::OK, &Notice::Link(target, code.to_owned()))
                     .await
             }
         }
@@ -163,15 +169,15 @@ impl<'e> Visit<'e> {
     async fn enter(&mut self, code: &str) -> Response<Body> {
         let sign_ins = self.edge.proxy.sign_ins();
         let Some(target) = sign_ins.target(code) else {
-            return self.page(StatusCode::NOT_FOUND, Notice::UnknownCode).await;
+            return self.page(StatusCode::NOT_FOUND, &Notice::UnknownCode).await;
         };
         if self.session.as_ref().is_some_and(|it| !is_of(&target, it)) {
             return self
-                .page(StatusCode::FORBIDDEN, Notice::OtherPerson(target.person))
+                .page(StatusCode::FORBIDDEN, &Notice::OtherPerson(target.person))
                 .await;
         }
         let Some(LinkTarget { person, server }) = sign_ins.take(code) else {
-            return self.page(StatusCode::NOT_FOUND, Notice::UnknownCode).await;
+            return self.page(StatusCode::NOT_FOUND, &Notice::UnknownCode).await;
         };
         if !self.open(person) {
             return plain(StatusCode::INTERNAL_SERVER_ERROR);
@@ -204,6 +210,11 @@ impl<'e> Visit<'e> {
         };
         let found = governance.directory().authenticate(shown).await;
         match found.map(|identity| identity.agent) {
+            // A key is what is asked for here.
+            Ok(agent) if agent.id == AgentId::ANONYMOUS => {
+                self.page(StatusCode::UNAUTHORIZED, &Notice::InvalidForm)
+                    .await
+            }
             Ok(agent)
                 if self
                     .session
@@ -218,13 +229,13 @@ impl<'e> Visit<'e> {
             }
             Ok(agent) => {
                 let person = SignInPerson::Agent(agent);
-                self.page(StatusCode::FORBIDDEN, Notice::OtherPerson(person))
+                self.page(StatusCode::FORBIDDEN, &Notice::OtherPerson(person))
                     .await
             }
             Err(error) => {
                 let refused = request_log::refused_request(request);
                 governance.record_auth_failure(&error, peer.address, refused);
-                self.page(StatusCode::UNAUTHORIZED, Notice::Failed(error.to_string()))
+                self.page(StatusCode::UNAUTHORIZED, &Notice::Failed(error.to_string()))
                     .await
             }
         }
@@ -245,20 +256,20 @@ impl<'e> Visit<'e> {
     /// Sends the browser to the issuer of `server`.
     async fn start(&self, server: &str) -> Response<Body> {
         let (Some(session), Ok(server)) = (&self.session, ServerName::parse(server)) else {
-            return self.page(StatusCode::FORBIDDEN, Notice::InvalidForm).await;
+            return self.page(StatusCode::FORBIDDEN, &Notice::InvalidForm).await;
         };
         match self.edge.proxy.begin_sign_in(&server, session).await {
             Ok(url) if matches!(url.scheme(), "http" | "https") => {
-                self.page(StatusCode::OK, Notice::Leaving(Some(server), url))
+                self.page(StatusCode::OK, &Notice::Leaving(Some(server), url))
                     .await
             }
             Ok(_) => {
                 let reason = "the issuer has no valid URL to sign in at".to_owned();
-                self.page(StatusCode::BAD_GATEWAY, Notice::Failed(reason))
+                self.page(StatusCode::BAD_GATEWAY, &Notice::Failed(reason))
                     .await
             }
             Err(reason) => {
-                self.page(StatusCode::BAD_GATEWAY, Notice::Failed(reason))
+                self.page(StatusCode::BAD_GATEWAY, &Notice::Failed(reason))
                     .await
             }
         }
@@ -267,13 +278,12 @@ impl<'e> Visit<'e> {
     /// Gives up what was granted for `server`.
     async fn revoke(&self, server: &str) -> Response<Body> {
         let (Some(session), Ok(server)) = (&self.session, ServerName::parse(server)) else {
-            return self.page(StatusCode::FORBIDDEN, Notice::InvalidForm).await;
+            return self.page(StatusCode::FORBIDDEN, &Notice::InvalidForm).await;
         };
-        let owner = session.person.owner();
-        match self.edge.proxy.sign_out(&server, owner).await {
+        match self.edge.proxy.sign_out(&server, &session.person).await {
             Ok(()) => self.redirect(),
             Err(reason) => {
-                self.page(StatusCode::BAD_GATEWAY, Notice::Failed(reason))
+                self.page(StatusCode::BAD_GATEWAY, &Notice::Failed(reason))
                     .await
             }
         }
@@ -288,12 +298,13 @@ impl<'e> Visit<'e> {
     /// Has the browser ask for the page anew.
     fn redirect(&self) -> Response<Body> {
         let mut response = self.respond(StatusCode::SEE_OTHER, maud::html! {});
-        let page = HeaderValue::from_static("/connections");
-        response.headers_mut().insert(LOCATION, page);
+        if let Ok(page) = HeaderValue::try_from(self.edge.proxy.sign_ins().page_path()) {
+            response.headers_mut().insert(LOCATION, page);
+        }
         response
     }
 
-    async fn page(&self, status: StatusCode, notice: Notice) -> Response<Body> {
+    async fn page(&self, status: StatusCode, notice: &Notice) -> Response<Body> {
         let person = self.session.as_ref().map(|session| &session.person);
         let connections = match person {
             Some(person) => self.edge.proxy.connections(person.owner()).await,
@@ -303,9 +314,10 @@ impl<'e> Visit<'e> {
             person,
             connections,
             token: sign_in::form_token(&self.cookie),
+            path: self.edge.proxy.sign_ins().page_path(),
             takes_keys: !self.edge.proxy.governance().directory().is_anonymous(),
         };
-        self.respond(status, page::render(&context, &notice))
+        self.respond(status, page::render(&context, notice))
     }
 
     fn respond(&self, status: StatusCode, page: Markup) -> Response<Body> {

@@ -10,6 +10,7 @@ use url::Url;
 
 use super::Proxy;
 use crate::{
+    audit::EventKind,
     backend::{BackendError, ServerState},
     governance::CallOutcome,
     mcp::{
@@ -182,10 +183,20 @@ impl Proxy {
         let grants = grants.ok_or("nobody signs in to servers here")?;
         let before = grants.list(session.person.owner()).await;
         let before = before.map_err(|error| error.to_string())?;
+        let name = Some(session.person.name());
         let finished = grants.finish(query, &session.binding).await;
-        let finished = finished.map_err(|error| error.to_string())?;
+        let finished = finished.map_err(|error| {
+            let (kind, reason) = (EventKind::ServerSignInRefused, error.to_string());
+            self.governance.record_forbidden("sign_in");
+            self.governance
+                .record_event(kind, "sign-in", name, Some(&reason));
+            reason
+        })?;
         if let SignIn::Done { server, owner } = &finished {
-            tracing::info!(%server, person = session.person.name(), "signed in to a server");
+            tracing::info!(%server, person = name, "signed in to a server");
+            let kind = EventKind::ServerSignedIn;
+            self.governance
+                .record_event(kind, server.as_str(), name, None);
             let is_known =
                 |it: &GrantSummary| it.server == *server && it.status == GrantStatus::Connected;
             if before.iter().any(is_known) {
@@ -204,16 +215,20 @@ impl Proxy {
         }
     }
 
-    /// Gives up what `owner` was granted for `server`.
+    /// Gives up what `person` was granted for `server`.
     ///
     /// # Errors
     /// Why it was not, for people.
-    pub async fn sign_out(&self, server: &ServerName, owner: GrantOwner) -> Result<(), String> {
+    pub async fn sign_out(&self, server: &ServerName, person: &SignInPerson) -> Result<(), String> {
+        let owner = person.owner();
         let grants = self.backends.grants();
         let grants = grants.filter(|grants| may_sign_in(grants, server, owner));
         let grants = grants.ok_or_else(|| format!("nobody signs in to `{server}` here"))?;
         let revoked = grants.revoke(server, owner).await;
         revoked.map_err(|error| error.to_string())?;
+        let (kind, name) = (EventKind::ServerSignedOut, Some(person.name()));
+        self.governance
+            .record_event(kind, server.as_str(), name, None);
         self.end_connections(server, owner);
         Ok(())
     }

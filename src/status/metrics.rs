@@ -550,7 +550,7 @@ impl Traffic {
         for (reason, requests) in &self.counts.unauthenticated {
             set_counter(&mut unauthenticated, &[("reason", *reason)], *requests)?;
         }
-        let help = "Requests refused for a header, by `reason`: host or origin";
+        let help = "Requests refused, by `reason`: host or origin (a header), sign_in (what an issuer of a server sent back)";
         let mut forbidden = counter(encoder, "forbidden_requests", help)?;
         for (reason, requests) in &self.counts.forbidden {
             set_counter(&mut forbidden, &[("reason", *reason)], *requests)?;

@@ -11,6 +11,7 @@ mod governance;
 #[path = "../support/issuer.rs"]
 mod issuer;
 mod list;
+mod login;
 mod logs;
 mod reload;
 mod running_gateway;

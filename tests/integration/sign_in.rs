@@ -11,7 +11,7 @@ use tollbridge::{
 };
 
 use crate::support::{
-    Client, Front, Gateway, TestGateway,
+    Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport,
     client::Who,
     issuer::{Behaviour, Issuer},
     value,
@@ -388,7 +388,9 @@ async fn no_call_comes_with_the_token_of_another() {
         if round % 25 == 0 {
             for (at, asked) in expected.iter_mut().enumerate() {
                 for _ in asked.drain(..) {
-                    let answer = value(&clients[at].next().await.result.unwrap());
+                    let answer = clients[at].next().await;
+                    assert!(answer.result.is_some(), "{answer:?}");
+                    let answer = value(&answer.result.unwrap());
                     assert_eq!(user(&answer), names[at]);
                 }
             }
@@ -418,4 +420,110 @@ async fn a_refused_token_is_renewed_once() {
     server.refuse_known_tokens();
     link_of(&call(&client, "4", "mcp_x_echo").await);
     gateway.stop().await;
+}
+
+/// Issuers read who the gateway is; browsers without a session are told nothing at the callback.
+#[tokio::test]
+async fn the_gateway_says_who_it_is_as_a_client() {
+    let public = "public_url = \"https://mcp.example.com/gateway/\"";
+    let gateway = TestGateway::new().setting(public).start().await;
+    let document = gateway.http().get("/oauth/client.json", &[]).await;
+    assert_eq!(document.header("content-type"), Some("application/json"));
+    let document = value(&document.text().await);
+    let base = "https://mcp.example.com/gateway";
+    assert_eq!(document["client_id"], format!("{base}/oauth/client.json"));
+    assert_eq!(
+        document["redirect_uris"][0],
+        format!("{base}/oauth/callback")
+    );
+    let answer = gateway
+        .http()
+        .get("/oauth/callback?code=a&state=b", &[])
+        .await;
+    assert_eq!(answer.status(), 403);
+    let cookie = answer.header("set-cookie").unwrap().to_owned();
+    assert!(
+        cookie.starts_with("__Host-tollbridge=") && cookie.ends_with("; Secure"),
+        "{cookie}"
+    );
+    let page = answer.text().await;
+    assert!(page.contains("action=\"/gateway/connections\""), "{page}");
+    gateway.stop().await;
+}
+
+/// Prompts and resources use the same grant, and say in an error where to sign in.
+#[tokio::test]
+async fn other_requests_need_the_same_grant() {
+    let issuer = Issuer::start(Behaviour::default()).await;
+    let (server, gateway) = with_open_lists(&issuer).await;
+    let client = gateway
+        .client(Front::Streamable, "/mcp/servers/x", "{}")
+        .await;
+    let members = r#""uri":"file:///a""#;
+    client.ask("1", "resources/read", members).await;
+    let error = client.answer("1").await.failure();
+    assert_eq!(error["data"]["code"], "NEEDS_SIGN_IN", "{error}");
+    let link = error["data"]["signIn"]["url"].as_str().unwrap();
+    assert!(error["message"].as_str().unwrap().contains(link), "{error}");
+    Browser::new(&gateway).sign_in(link).await;
+    client.ask("2", "resources/read", members).await;
+    client.answer("2").await.failure();
+    let requests = server.scripted.received();
+    let read = requests
+        .iter()
+        .find(|it| it.body.contains("resources/read"));
+    assert!(
+        read.unwrap().header("authorization").is_some(),
+        "it came with the token"
+    );
+    gateway.stop().await;
+}
+
+/// A server on another transport, or of the other era, gets the token with every request.
+#[tokio::test]
+async fn every_transport_carries_the_token() {
+    for (transport, era) in [
+        (Transport::Http, Era::Modern),
+        (Transport::HttpEvents, Era::Legacy),
+        (Transport::Sse, Era::Legacy),
+        (Transport::WebSocket, Era::Legacy),
+    ] {
+        let issuer = Issuer::start(Behaviour::default()).await;
+        let backend = Backend::start(transport, era).await;
+        let known = issuer.clone();
+        backend.on_http(move |_, headers| {
+            let token = headers.get("authorization").and_then(|it| it.to_str().ok());
+            let token = token.and_then(|it| it.strip_prefix("Bearer "));
+            let is_known = token.is_some_and(|token| known.issued(token).is_some());
+            (!is_known).then_some(401)
+        });
+        backend.on_request(|request| {
+            (request.method() == "tools/call").then(|| Auto::Result("{}".to_owned()))
+        });
+        let auth = format!(
+            "auth = {{ type = \"oauth2\", grant = \"authorization_code\", issuer = \"{}\" }}",
+            issuer.url()
+        );
+        let gateway = TestGateway::new()
+            .server_with("x", &backend, &auth)
+            .launch()
+            .await;
+        gateway
+            .status_until("x", |it| it["state"] == "needs_sign_in")
+            .await;
+        let browser = Browser::new(&gateway);
+        browser.sign_in(&operator_link(&gateway, "x")).await;
+        gateway
+            .status_until("x", |it| it["state"] == "connected")
+            .await;
+        let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+        let link = link_of(&call(&client, "1", "mcp_x_echo").await);
+        Browser::new(&gateway).sign_in(&link).await;
+        client
+            .ask("2", "tools/call", r#""name":"mcp_x_echo""#)
+            .await;
+        let answer = client.answer("2").await;
+        assert!(answer.result.is_some(), "{transport:?}: {answer:?}");
+        gateway.stop().await;
+    }
 }

@@ -359,6 +359,12 @@ pub enum EventKind {
     SignedIn,
     /// A client got tokens of a grant, which is the subject; the detail says how many times.
     TokensIssued,
+    /// What a browser brought back from the issuer of a server was refused; the detail says why.
+    ServerSignInRefused,
+    /// Somebody signed in to a server, which is the subject, for the agent.
+    ServerSignedIn,
+    /// A grant towards a server, which is the subject, was given up.
+    ServerSignedOut,
 }
 
 impl EventKind {
@@ -388,6 +394,9 @@ impl EventKind {
             Self::ServerDisconnected => "server_disconnected",
             Self::SignedIn => "signed_in",
             Self::TokensIssued => "tokens_issued",
+            Self::ServerSignInRefused => "server_sign_in_refused",
+            Self::ServerSignedIn => "server_signed_in",
+            Self::ServerSignedOut => "server_signed_out",
         }
     }
 }

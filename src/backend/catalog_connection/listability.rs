@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::CatalogConnection;
 use crate::backend::{
-    Backend, ServerState,
+    Backend,
     instance::{InstancePhase, shared_state::SharedState},
     state_machine::ListState,
 };
@@ -70,7 +70,7 @@ impl ListingRank {
             InstancePhase::Asleep(_) => Self::Listed,
             InstancePhase::Connecting => Self::Connecting,
             InstancePhase::Down { .. } => Self::Down,
-            InstancePhase::Ready(_) if life.state() == ServerState::NeedsReauth => Self::Refused,
+            InstancePhase::Ready(_) if life.state().lacks_credential() => Self::Refused,
             InstancePhase::Ready(_) => match life.lists() {
                 ListState::Read | ListState::Untried => Self::Listed,
                 ListState::ReadPartly => Self::Partial,

@@ -94,7 +94,12 @@ impl Backend {
             return None;
         }
         let era = self.known_era(client.era())?;
-        let instance = self.instance(client, era).ok()?;
+        let instance = if self.has_token_per_agent() {
+            // Whether there is a token is looked at before a connection is begun.
+            self.known_instance(client, era)?
+        } else {
+            self.instance(client, era).ok()?
+        };
         let connection = instance.ready()?;
         Some(SelectedConnection {
             connection,
@@ -134,9 +139,9 @@ impl Backend {
     }
 
     /// Fails where each agent signs in to the server and that of `client` has not: no connection is begun for it.
-    async fn check_signed_in(&self, client: &Client) -> Result<(), BackendError> {
+    pub(super) async fn check_signed_in(&self, client: &Client) -> Result<(), BackendError> {
         match self.agent_credential(client) {
-            Some(credential) => credential.check().await,
+            Some(credential) => credential.check_for(client).await,
             None => Ok(()),
         }
     }
@@ -346,8 +351,16 @@ impl Backend {
             return Ok(era);
         }
         // The catalog's connection finds out first what the server speaks.
-        let catalog = self.wait_connection(&self.catalog).await?;
-        Ok(self.era_given_catalog(catalog.era(), client))
+        let mut catalog = self.wait_connection(&self.catalog).await;
+        for _ in 0..RECONNECT_POLLS_MAX {
+            // Whoever asks has signed in, and the catalog's connection is about to hear of that.
+            let Err(BackendError::NeedsSignIn { per_user: true }) = catalog else {
+                break;
+            };
+            tokio::time::sleep(RECONNECT_POLL_INTERVAL).await;
+            catalog = self.wait_connection(&self.catalog).await;
+        }
+        Ok(self.era_given_catalog(catalog?.era(), client))
     }
 
     /// The era to speak for a client, where that can be told without the catalog's connection.
@@ -413,6 +426,14 @@ impl Backend {
 
     fn may_try_era(&self, era: Era) -> bool {
         self.config().era == EraPin::Auto && self.connector.shared.speaks(other_era(era))
+    }
+
+    /// The instance that serves `client` beside the catalog's, where there is one.
+    fn known_instance(&self, client: &Client, era: Era) -> Option<Arc<Instance>> {
+        let key = self.sharing_key(client, era);
+        let instances = self.lock();
+        let known = instances.get(&key)?;
+        (!known.stop.is_cancelled()).then(|| Arc::clone(known))
     }
 
     fn instance(&self, client: &Client, era: Era) -> Result<Arc<Instance>, BackendError> {

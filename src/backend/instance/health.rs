@@ -23,7 +23,7 @@ use crate::{
         BackendError, SharedState,
         link::{era::suggests_modern, pending::PendingRequests},
         live_config::{ConfigUpdates, LiveConfig},
-        state_machine::{ServerEvent, ServerState},
+        state_machine::ServerEvent,
     },
     config::{Health, Probe, Server},
     lock::lock,
@@ -135,7 +135,7 @@ impl HealthWatch<'_> {
                         self.shared.note_reachable();
                     }
                     let state = self.identity.state_machine.state();
-                    if misses.count > 0 || state == ServerState::NeedsReauth {
+                    if misses.count > 0 || state.lacks_credential() {
                         self.note_recovered(misses);
                     }
                 }

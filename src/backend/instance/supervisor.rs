@@ -45,17 +45,7 @@ impl BackendConnector {
         while !instance.stop.is_cancelled() {
             instance.retry.note_attempt();
             instance.set_phase(InstancePhase::Connecting);
-            let wanted = ConnectSpec {
-                era: self.config().era,
-                capabilities: Raw::from_static("{}"),
-                session: None,
-                is_for_lists: false,
-                forwarded: None,
-                token_owner: self.catalog_token_owner(),
-                awaits_roots: false,
-                identity: Arc::clone(&instance.identity),
-                start_quota_key: start_quota_key.take(),
-            };
+            let wanted = self.catalog_spec(&instance, start_quota_key.take());
             let start = Instant::now();
             let attempt = tokio::select! {
                 attempt = self.connect(&wanted) => attempt,
@@ -107,6 +97,25 @@ impl BackendConnector {
                 () = instance.stop.cancelled() => return,
             }
             self.shared.count_restart(&instance.identity);
+        }
+    }
+
+    /// Which connection the catalog's instance has.
+    fn catalog_spec(
+        &self,
+        instance: &Instance,
+        start_quota_key: Option<StartQuotaKey>,
+    ) -> ConnectSpec {
+        ConnectSpec {
+            era: self.config().era,
+            capabilities: Raw::from_static("{}"),
+            session: None,
+            is_for_lists: false,
+            forwarded: None,
+            token_owner: self.catalog_token_owner(),
+            awaits_roots: false,
+            identity: Arc::clone(&instance.identity),
+            start_quota_key,
         }
     }
 

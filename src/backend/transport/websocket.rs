@@ -86,15 +86,10 @@ pub(crate) async fn open(
         .clone()
         .into_client_request()
         .map_err(|error| failed(&error))?;
-    request
-        .headers_mut()
-        .extend(http_client::request_headers(remote, &peer.own_id)?);
-    if let Some(authorization) = authorization {
-        request.headers_mut().insert(AUTHORIZATION, authorization);
-    }
-    request
-        .headers_mut()
-        .insert("sec-websocket-protocol", HeaderValue::from_static("mcp"));
+    let headers = request.headers_mut();
+    headers.extend(http_client::request_headers(remote, &peer.own_id)?);
+    headers.extend(authorization.map(|it| (AUTHORIZATION, it)));
+    headers.insert("sec-websocket-protocol", HeaderValue::from_static("mcp"));
     let connector = Connector::Rustls(Arc::new(remote_tls::config(remote)?));
     let limit = requests.settings.response_bytes_max;
     let config = WebSocketConfig::default()

@@ -35,6 +35,8 @@ pub(super) struct PageContext<'p> {
     pub(super) connections: Vec<GrantSummary>,
     /// For forms.
     pub(super) token: String,
+    /// Where forms go.
+    pub(super) path: String,
     /// Whether agents have keys.
     pub(super) takes_keys: bool,
 }
@@ -147,7 +149,7 @@ fn render_notice(page: &PageContext<'_>, notice: &Notice) -> Markup {
 fn render_entrance(page: &PageContext<'_>) -> Markup {
     html! {
         p { "Enter the code that your client shows." }
-        form method="post" action="/connections" {
+        form method="post" action=(page.path) {
             (hidden(page, "enter"))
             label for="code" { "Code " }
             input id="code" name="code" autocomplete="one-time-code" autocapitalize="characters" required;
@@ -155,7 +157,7 @@ fn render_entrance(page: &PageContext<'_>) -> Markup {
         }
         @if page.takes_keys {
             p { "Or enter the API key of your agent." }
-            form method="post" action="/connections" {
+            form method="post" action=(page.path) {
                 (hidden(page, "key"))
                 label for="key" { "API key " }
                 input id="key" name="key" type="password" autocomplete="off" required;
@@ -209,7 +211,7 @@ fn render_connection(page: &PageContext<'_>, connection: &GrantSummary) -> Marku
 /// A form that is only a button.
 fn button(page: &PageContext<'_>, action: &str, (name, value): (&str, &str), text: &str) -> Markup {
     html! {
-        form method="post" action="/connections" {
+        form method="post" action=(page.path) {
             (hidden(page, action))
             input type="hidden" name=(name) value=(value);
             button { (text) @if name == "server" && !value.is_empty() { " (" (value) ")" } }
@@ -244,6 +246,7 @@ mod tests {
             person: None,
             connections: Vec::new(),
             token: "t".to_owned(),
+            path: "/connections".to_owned(),
             takes_keys: true,
         };
         let said = "<script>alert(1)</script>\"'&".to_owned();

@@ -45,6 +45,11 @@ impl PublicUrl {
         }
     }
 
+    /// What links begin with that are given to people.
+    pub(in crate::http) fn base(&self) -> &str {
+        &self.url
+    }
+
     /// The resource that `path` is, as the sender of `request` knows it.
     pub(in crate::http) fn resource<'r>(
         &'r self,

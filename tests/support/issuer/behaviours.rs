@@ -92,6 +92,8 @@ pub(crate) struct Behaviour {
     /// Header `typ` of access tokens.
     pub(crate) token_type: &'static str,
     pub(crate) scope_claim: ScopeClaim,
+    /// Tokens have scopes of APIs without the URL of the API, and none of OpenID Connect.
+    pub(crate) short_scopes: bool,
     /// The claim that names the client.
     pub(crate) client_claim: &'static str,
     /// Who logs in: further claims of every token of a person, `sub` among them.
@@ -151,6 +153,7 @@ impl Default for Behaviour {
             algorithm: Algorithm::ES256,
             token_type: "at+jwt",
             scope_claim: ScopeClaim::Scope,
+            short_scopes: false,
             client_claim: "client_id",
             user: object(json!({"sub": "ada", "email": "ada@example.com", "groups": ["eng-core"]})),
             lifetime: 3600,
@@ -169,7 +172,8 @@ impl Default for Behaviour {
 
 impl Behaviour {
     /// Microsoft Entra ID, tokens of version 2.0: refuses `resource` (AADSTS9010010), registers nobody, has
-    /// metadata of OpenID Connect alone, in which PKCE is missing although it works.
+    /// metadata of OpenID Connect alone, in which PKCE is missing although it works, and tokens whose scopes have
+    /// lost the URL of their API.
     pub(crate) fn entra() -> Self {
         Self {
             path: "/72f988bf-0000-4000-8000-000000000000/v2.0",
@@ -194,6 +198,7 @@ impl Behaviour {
             algorithm: Algorithm::RS256,
             token_type: "JWT",
             scope_claim: ScopeClaim::Scp,
+            short_scopes: true,
             client_claim: "azp",
             user: object(json!({
                 "sub": "AAAAAAAAAAAAAAAAAAAAAIkzqFVrSaSaFHy782bbtaQ",

@@ -517,10 +517,16 @@ fn tokens(issuer: &Issuer, behaviour: &Behaviour, grant: &Grant) -> Value {
     claims.insert(behaviour.client_claim.to_owned(), json!(grant.client));
     claims.insert("jti".to_owned(), random().into());
     let scope = grant.scopes.join(" ");
+    let scopes: Vec<&str> = if behaviour.short_scopes {
+        let of_apis = grant.scopes.iter().filter_map(|it| it.rsplit_once('/'));
+        of_apis.map(|(_, name)| name).collect()
+    } else {
+        grant.scopes.iter().map(String::as_str).collect()
+    };
     match behaviour.scope_claim {
-        ScopeClaim::Scope => claims.insert("scope".to_owned(), json!(scope)),
-        ScopeClaim::Scp => claims.insert("scp".to_owned(), json!(scope)),
-        ScopeClaim::ScpList => claims.insert("scp".to_owned(), json!(grant.scopes)),
+        ScopeClaim::Scope => claims.insert("scope".to_owned(), json!(scopes.join(" "))),
+        ScopeClaim::Scp => claims.insert("scp".to_owned(), json!(scopes.join(" "))),
+        ScopeClaim::ScpList => claims.insert("scp".to_owned(), json!(scopes)),
     };
     let token = if behaviour.opaque {
         random()

@@ -30,6 +30,7 @@ mod malformed_params;
 mod message_attribution;
 mod message_order;
 mod noisy_neighbour;
+mod oauth_sign_in;
 mod one_bad_server;
 mod overload_by_clients;
 mod param_headers;

@@ -1,6 +1,8 @@
 //! What the tests drive a whole gateway with: clients in front of it, scripted servers behind it.
 
 pub(crate) mod backend;
+#[path = "../support/browser.rs"]
+pub(crate) mod browser;
 pub(crate) mod client;
 pub(crate) mod gateway;
 pub(crate) mod http;

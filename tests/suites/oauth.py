@@ -110,14 +110,14 @@ class Gateway:
 
     def login_code(self) -> str:
         """A new one-time code, as an administrator makes one."""
-        command = [str(built("tollbridge")), "login-code", "people", "--config", str(self.config)]
+        command = [str(built("tollbridge")), "login-code", "people", "--json"]
+        command += ["--config", str(self.config)]
         done = subprocess.run(
             command, env=self.environment, capture_output=True, text=True, timeout=60, check=False
         )
-        codes = re.findall(r"\b[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*\b", done.stdout)
-        if done.returncode != 0 or not codes:
+        if done.returncode != 0:
             raise Failure(f"login-code: exit code {done.returncode}: {done.stderr or done.stdout}")
-        return max(codes, key=len)
+        return str(json.loads(done.stdout)["code"])
 
 
 def main() -> int:
@@ -298,6 +298,8 @@ auth = "oauth"
 transport = "builtin"
 
 [agents.people]
+policy = {{ mode = "all" }}
+
 """
     rule = '[[agents.match]]\nclaims = { sub = "ada" }\nagent = "people"\n'
     match mode:

@@ -15,6 +15,7 @@ Tollbridge as well.
     conformance.py client-through        the same with Tollbridge between the suite and the driver
     conformance.py oauth-client          the suite's authorization scenarios, with the OAuth client of
                                          Tollbridge (`cargo build --example oauth_client`)
+    conformance.py oauth-through         the same with a Tollbridge that runs
 
 `--only 2025-11-25/tools-list` (or just `2025-11-25`, `tasks`) runs less. Everything is written to
 `target/suites`: the pinned npm packages, the results, the suite's own files and the logs. Build
@@ -47,6 +48,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
 SUITES = TARGET / "suites"
 DRIVER = "tests/suites/client_driver.mjs"
+OAUTH_DRIVER = "tests/suites/oauth_gateway.py"
 
 # The suite has no stable release that knows 2026-07-28, so its exact version matters: another one
 # has other checks. It needs Node 22, which npm has as a package.
@@ -150,6 +152,12 @@ EXEMPT = {
     ("pipe", "2025-11-25", "server-sse-polling", "server-sse-disconnect-resume"): (
         "a server on stdio has no event stream that it could close before it answers"
     ),
+    **{
+        ("oauth-through", revision, "basic-cimd", "cimd-client-id-used"): (
+            "the document that the suite expects is that of its own client, and a gateway without TLS has none"
+        )
+        for revision in ("2025-11-25", "2026-07-28")
+    },
 }
 
 STARTUP_SECONDS = 30
@@ -245,6 +253,7 @@ def parse_arguments() -> argparse.Namespace:
     command("client-direct", run_client_direct)
     command("client-through", run_client_through)
     command("oauth-client", run_oauth_client)
+    command("oauth-through", run_oauth_through)
     return parser.parse_args()
 
 
@@ -314,30 +323,46 @@ def run_client_through(options: argparse.Namespace) -> list[str]:
 
 def run_oauth_client(options: argparse.Namespace) -> list[str]:
     install()
-    binary = built("examples/oauth_client")
+    command = os.path.relpath(built("examples/oauth_client"), ROOT)
+    return judge_authorization("oauth-client", command, options)
+
+
+def run_oauth_through(options: argparse.Namespace) -> list[str]:
+    install()
+    command = f"python3 {OAUTH_DRIVER} {os.path.relpath(built('tollbridge'), ROOT)}"
+    return judge_authorization("oauth-through", command, options)
+
+
+def judge_authorization(
+    route: str, command: str, options: argparse.Namespace
+) -> list[str]:
     jobs = [Job(group, name) for group, names in AUTH.items() for name in names]
     chosen = [it for it in jobs if options.only in (None, it.group, f"{it.group}/{it.scenario}")]
 
     def run(task: tuple[str, Job]) -> dict[str, Scenario]:
         _, job = task
-        command = os.path.relpath(binary, ROOT)
         arguments = ["client", "--command", command, "--scenario", f"auth/{job.scenario}"]
         if job.group != "extension":
             arguments += ["--spec-version", job.group]
         arguments += ["--timeout", str(CLIENT_MILLISECONDS)]
-        found = run_suite(arguments, Path("oauth-client", job.group, str(job.scenario)))
+        found = run_suite(arguments, Path(route, job.group, str(job.scenario)))
         return {str(job.scenario): next(iter(found.values()), Scenario())}
 
-    tasks = [("oauth-client", job) for job in chosen]
-    found = collect(tasks, run, ["oauth-client"], options.jobs)
+    tasks = [(route, job) for job in chosen]
+    found = collect(tasks, run, [route], options.jobs)
     print_table(found)
     problems = []
-    for group, scenarios in found["oauth-client"].items():
+    for group, scenarios in found[route].items():
         for name, scenario in scenarios.items():
             # A warning is a failure as well: each is of something that clients should do.
-            if not scenario.passed() or scenario.messages:
-                text = f"oauth-client {group} {name}: {len(scenario.succeeded)} checks succeed"
-                problems.append("\n    ".join([text, *scenario.messages]))
+            messages = [
+                message
+                for message in scenario.messages
+                if (route, group, name, message.partition(":")[0]) not in EXEMPT
+            ]
+            if not scenario.passed() or messages:
+                text = f"{route} {group} {name}: {len(scenario.succeeded)} checks succeed"
+                problems.append("\n    ".join([text, *messages]))
     return problems
 
 

@@ -16,6 +16,7 @@ mod logs;
 mod reload;
 mod running_gateway;
 mod secrets;
+mod server_grants;
 mod service_manager;
 mod support;
 mod terminal;

@@ -23,7 +23,6 @@ use tollbridge::{
         AccessToken, GrantError, GrantStorage, Grants, GrantsParts, Rejection, SignIn,
         SignInRequest,
     },
-    sealing::SealingKey,
     store::{GrantOwner, Store},
     task::Tasks,
 };
@@ -120,11 +119,7 @@ async fn grants(url: &str, auth: &str, data_dir: &Path) -> Grants {
     };
     let loaded = config::parse([source], &Environment::default());
     let loaded = loaded.map_err(|mistakes| eprintln!("{mistakes}")).unwrap();
-    let storage = GrantStorage {
-        store: Store::open(data_dir).await.unwrap().grants,
-        key: SealingKey::new(&[1; 32]),
-        locks: data_dir.join("locks"),
-    };
+    let storage = GrantStorage::new(Store::open(data_dir).await.unwrap(), data_dir);
     let grants = Grants::new(GrantsParts::new(Some(storage), Tasks::new()));
     grants.configure(&loaded.config);
     grants

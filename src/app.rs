@@ -104,7 +104,7 @@ impl GatewayCore {
         storage.set_oauth(authorization::settings(config)?);
         identity::apply_with(config, &storage.storage.directory, storage.token_verifier());
         let governance = Governance::new(config, storage.storage.clone())?;
-        let grants = storage.open_grants(&tasks).await;
+        let grants = storage.open_grants(&tasks);
         let (backends, updates) = Backends::new(config, context.launcher, Some(grants), &tasks);
         let store = storage.store().filter(|_| remembers).cloned();
         let proxy = Proxy::new(config, governance, backends, store, &tasks);

@@ -326,6 +326,11 @@ impl HttpEdge {
             }
         };
         let agent = &identity.agent;
+        if identity.scopes.is_some()
+            && let Some(grants) = self.proxy.backends().grants()
+        {
+            grants.offer_subject(agent.id, request.headers());
+        }
         if form == ErrorFormat::Rpc
             && let Err(full) = self.proxy.limiter().bytes.admit(agent.id)
         {

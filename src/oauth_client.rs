@@ -10,7 +10,7 @@
 use std::{
     collections::HashMap,
     fmt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, OnceLock},
 };
 
@@ -18,13 +18,13 @@ use arc_swap::ArcSwap;
 use dashmap::DashMap;
 use jiff::Timestamp;
 use rmcp::transport::auth::WWWAuthenticateParams;
-use tokio::sync::broadcast;
+use tokio::sync::{OnceCell, broadcast};
 use url::Url;
 
 pub use self::{
-    discovery::client_document,
     sign_in::{SignIn, SignInRequest},
     slot::{AccessToken, Rejection},
+    subject::{SubjectToken, SubjectTokenKind},
 };
 use self::{
     slot::{Slot, Usable},
@@ -32,11 +32,11 @@ use self::{
 };
 use crate::{
     clock,
-    config::{Auth, Config, Egress, GrantKind, OAuthGrant, Remote, Secret, Transport},
+    config::{Auth, Config, Egress, GrantKind, OAuthGrant, Remote, Transport},
     egress::EgressClient,
-    names::ServerName,
+    names::{AgentId, ServerName},
     sealing::SealingKey,
-    store::{GrantOwner, GrantState, GrantStore, StoredGrant},
+    store::{GrantOwner, GrantState, Store, StoredGrant},
     task::Tasks,
 };
 
@@ -49,6 +49,7 @@ mod record;
 mod renewal;
 mod sign_in;
 mod slot;
+mod subject;
 mod token_endpoint;
 
 #[cfg(test)]
@@ -66,6 +67,8 @@ struct GrantsState {
     parts: GrantsParts,
     servers: ArcSwap<HashMap<ServerName, Arc<OAuthServer>>>,
     slots: DashMap<(ServerName, GrantOwner), Arc<Slot>>,
+    /// What agents showed last, where a grant exchanges it.
+    subjects: DashMap<AgentId, SubjectToken>,
     changes: broadcast::Sender<GrantChange>,
 }
 
@@ -98,14 +101,30 @@ impl fmt::Debug for GrantClock {
 }
 
 /// Where grants are kept.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct GrantStorage {
-    /// The store.
-    pub store: Arc<dyn GrantStore>,
-    /// The key that seals them.
-    pub key: SealingKey,
+    store: Store,
     /// The directory of locks, which the processes of the store share.
-    pub locks: PathBuf,
+    locks: PathBuf,
+    /// What seals them, once it is needed.
+    key: OnceCell<SealingKey>,
+}
+
+impl GrantStorage {
+    /// In `store`, which is that of `data_dir`.
+    pub fn new(store: Store, data_dir: &Path) -> Self {
+        Self {
+            store,
+            locks: data_dir.join("locks"),
+            key: OnceCell::new(),
+        }
+    }
+
+    /// The key of grants. Where it is not the one of before, nothing is opened and nothing is written.
+    async fn key(&self) -> Result<&SealingKey, GrantError> {
+        let read = || async { Ok(self.store.sealing_key("grants").await?) };
+        self.key.get_or_try_init(read).await
+    }
 }
 
 /// A grant was made, renewed after it had been lost, rejected, or revoked.
@@ -115,26 +134,6 @@ pub struct GrantChange {
     pub server: ServerName,
     /// Whose.
     pub owner: GrantOwner,
-}
-
-/// The token of a caller, to be exchanged for another.
-#[derive(Clone, Debug)]
-pub struct SubjectToken {
-    /// The token.
-    pub token: Secret,
-    /// What it is.
-    pub kind: SubjectTokenKind,
-}
-
-/// What a token is (RFC 8693, section 3).
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum SubjectTokenKind {
-    /// An access token.
-    AccessToken,
-    /// An ID token of OpenID Connect.
-    IdToken,
-    /// A JWT that is none of the others.
-    Jwt,
 }
 
 /// Why there is no token. No text of it has a token.
@@ -226,6 +225,7 @@ impl Grants {
             parts,
             servers: ArcSwap::default(),
             slots: DashMap::new(),
+            subjects: DashMap::new(),
             changes: broadcast::Sender::new(CHANGES_MAX),
         }))
     }
@@ -276,7 +276,8 @@ impl Grants {
             .is_some_and(|server| server.is_per_agent())
     }
 
-    /// The token of `owner` for `server`. `caller` is the token that a grant by exchange exchanges.
+    /// The token of `owner` for `server`. `caller` is the token that a grant by exchange exchanges; without it, the one
+    /// that the agent showed last.
     ///
     /// # Errors
     /// Why there is none.
@@ -296,7 +297,7 @@ impl Grants {
                     && slot.failure().is_none()
                 {
                     // Who is not waited for says nothing.
-                    drop(self.spawn_renewal(turn, server, owner, caller.cloned()));
+                    drop(self.spawn_renewal(turn, server, owner, self.subject(owner, caller)));
                 }
                 return Ok(token);
             }
@@ -309,7 +310,8 @@ impl Grants {
         if let Some(error) = slot.failure() {
             return Err(error);
         }
-        let renewed = self.spawn_renewal(turn, server, owner, caller.cloned());
+        let caller = self.subject(owner, caller);
+        let renewed = self.spawn_renewal(turn, server, owner, caller);
         renewed.await.unwrap_or_else(|_| {
             Err(GrantError::Unreachable {
                 reason: "the gateway is stopping".to_owned(),
@@ -360,7 +362,7 @@ impl Grants {
     /// # Errors
     /// When the store cannot be read.
     pub async fn list(&self, owner: GrantOwner) -> Result<Vec<GrantSummary>, GrantError> {
-        let stored = self.storage()?.store.all_grants(Some(owner)).await?;
+        let stored = self.storage()?.store.grants.all_grants(Some(owner)).await?;
         let servers = self.0.servers.load_full();
         let signs_in = servers
             .values()
@@ -373,20 +375,6 @@ impl Grants {
             .collect();
         summaries.sort_by(|a, b| a.server.as_str().cmp(b.server.as_str()));
         Ok(summaries)
-    }
-
-    /// Who signed in to `server` first and can use it yet: whose grant serves to list it.
-    ///
-    /// # Errors
-    /// When the store cannot be read.
-    pub async fn first_owner(&self, server: &ServerName) -> Result<Option<GrantOwner>, GrantError> {
-        let server = self.server(server)?;
-        let stored = self.storage()?.store.all_grants(None).await?;
-        let usable = stored
-            .iter()
-            .filter(|it| it.state == GrantState::Active && server.has_made(it));
-        let first = usable.min_by_key(|it| it.granted);
-        Ok(first.map(|it| it.key.owner))
     }
 
     fn server(&self, name: &ServerName) -> Result<Arc<OAuthServer>, GrantError> {
@@ -402,6 +390,14 @@ impl Grants {
             return Arc::clone(&slot);
         }
         Arc::clone(&self.0.slots.entry(key).or_default())
+    }
+
+    fn subject(&self, owner: GrantOwner, caller: Option<&SubjectToken>) -> Option<SubjectToken> {
+        let shown = |agent| self.0.subjects.get(&agent).map(|it| it.clone());
+        match owner {
+            GrantOwner::Gateway => caller.cloned(),
+            GrantOwner::Agent(agent) => caller.cloned().or_else(|| shown(agent)),
+        }
     }
 
     fn storage(&self) -> Result<&GrantStorage, GrantError> {
@@ -448,7 +444,7 @@ impl OAuthServer {
         match self.grant.grant {
             GrantKind::AuthorizationCode => self.grant.per_user,
             GrantKind::ClientCredentials => false,
-            GrantKind::IdJag | GrantKind::TokenExchange => self.grant.subject_token.is_none(),
+            GrantKind::IdJag | GrantKind::TokenExchange => self.takes_subjects(),
         }
     }
 

@@ -160,22 +160,10 @@ impl StorageKeeper {
         }
     }
 
-    /// The grants towards servers, as the store has them; the tasks that renew them are of `tasks`. Without their key
-    /// nobody can sign in, and what is kept stays as it is.
-    pub(super) async fn open_grants(&self, tasks: &Tasks) -> Grants {
-        let storage = match &self.store {
-            Some(store) => store
-                .sealing_key("grants")
-                .await
-                .map(|key| GrantStorage {
-                    store: Arc::clone(&store.grants),
-                    key,
-                    locks: self.data_dir.join("locks"),
-                })
-                .inspect_err(|error| tracing::error!(%error, "grants cannot be used"))
-                .ok(),
-            None => None,
-        };
+    /// The grants towards servers, as the store has them; the tasks that renew them are of `tasks`.
+    pub(super) fn open_grants(&self, tasks: &Tasks) -> Grants {
+        let store = self.store.clone();
+        let storage = store.map(|store| GrantStorage::new(store, &self.data_dir));
         Grants::new(GrantsParts::new(storage, tasks.clone()))
     }
 

@@ -243,13 +243,6 @@ fn client_metadata(redirect_uri: &Url) -> Value {
     })
 }
 
-/// The client metadata document that stands at `url`, which is the client id where issuers read it.
-pub fn client_document(url: &Url, redirect_uri: &Url) -> Value {
-    let mut document = client_metadata(redirect_uri);
-    document["client_id"] = url.as_str().into();
-    document
-}
-
 /// Registers us at an issuer (RFC 7591).
 pub(super) async fn register(
     egress: &EgressClient,
@@ -279,11 +272,13 @@ pub(super) async fn register(
         .map_err(|_| refused("the registration endpoint is not a URL".to_owned()))?;
     let json = HeaderValue::from_static("application/json");
     request.headers_mut().insert(CONTENT_TYPE, json);
-    let answer = egress.fetch(request).await.map_err(|error| match error {
-        EgressError::Refused { .. } => refused(error.to_string()),
-        error => GrantError::Unreachable {
-            reason: error.to_string(),
-        },
+    let answer = egress.fetch(request).await.map_err(|error| {
+        let reason = error.to_string();
+        if matches!(error, EgressError::Refused { .. }) {
+            refused(reason)
+        } else {
+            GrantError::Unreachable { reason }
+        }
     })?;
     registered(endpoint, &answer)
 }

@@ -13,7 +13,7 @@ impl Grants {
     /// [`GrantError::NeedsSignIn`] while nobody has signed in.
     pub async fn list_owner(&self, server: &ServerName) -> Result<GrantOwner, GrantError> {
         let server = self.server(server)?;
-        let stored = self.storage()?.store.all_grants(None).await?;
+        let stored = self.storage()?.store.grants.all_grants(None).await?;
         let usable = stored
             .into_iter()
             .filter(|grant| server.has_made(grant) && grant.state == GrantState::Active);

@@ -8,6 +8,10 @@ use super::token_endpoint::ClientCredential;
 /// How an issuer departs from the standards.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is one thing that an issuer does or does not"
+)]
 pub(super) struct Quirks {
     /// It wants no `resource` (RFC 8707): scopes say what a token is for.
     pub(super) refuses_resource: bool,

@@ -8,7 +8,7 @@ use rmcp::transport::auth::enterprise::{
 };
 use tokio::{
     sync::{OwnedMutexGuard, oneshot},
-    time::Instant,
+    time::{Instant, sleep_until},
 };
 
 use super::{
@@ -64,8 +64,33 @@ impl Grants {
             drop(turn);
             // Nobody may be waiting any more.
             let _sent = done.send(result);
+            if server.is_interactive()
+                && let Some(at) = slot.plan_retry()
+            {
+                grants.retry(at, &slot, (server, owner)).await;
+            }
         });
         renewed
+    }
+
+    /// Tries once more although nobody asks. An answer that was lost may have had the only refresh token that is good;
+    /// issuers that take the one of before do so for a short time.
+    async fn retry(
+        &self,
+        at: Instant,
+        slot: &Slot,
+        (server, owner): (Arc<OAuthServer>, GrantOwner),
+    ) {
+        tokio::select! {
+            () = sleep_until(at) => {}
+            () = self.0.parts.tasks.stop_token().cancelled() => return,
+        }
+        let has_failed = slot.begin_retry();
+        if let Ok(turn) = Arc::clone(&slot.renewing).try_lock_owned()
+            && has_failed
+        {
+            drop(self.spawn_renewal(turn, server, owner, None));
+        }
     }
 
     async fn renew(
@@ -155,7 +180,7 @@ impl Grants {
         caller: Option<&SubjectToken>,
     ) -> Renewed {
         let (subject, kind) = subject_token(server, caller)?;
-        if server.grant.subject_token.is_none() && kind != SubjectTokenKind::IdToken {
+        if server.grant.subject_token.is_none() && kind == SubjectTokenKind::AccessToken {
             return Err(GrantError::Refused {
                 reason: "the identity provider vouches for callers with an ID token only"
                     .to_owned(),
@@ -283,19 +308,25 @@ impl Grants {
         owner: GrantOwner,
     ) -> Result<Option<OpenGrant>, GrantError> {
         let storage = self.storage()?;
-        let stored = storage.store.grants(server.url.as_str(), owner).await?;
+        let stored = storage
+            .store
+            .grants
+            .grants(server.url.as_str(), owner)
+            .await?;
         let newest = stored.into_iter().find(|it| server.has_made(it));
-        let opened = newest.map(|stored| OpenGrant::open(stored, &storage.key));
-        opened.transpose()
+        let Some(stored) = newest else {
+            return Ok(None);
+        };
+        OpenGrant::open(stored, storage.key().await?).map(Some)
     }
 
     /// Writes `grant` down; it is on disk when this has returned.
     pub(super) async fn write(&self, grant: &OpenGrant) -> Result<(), GrantError> {
         let storage = self.storage()?;
-        let sealed = grant.seal(&storage.key)?;
+        let sealed = grant.seal(storage.key().await?)?;
         let mut attempt = 1;
         loop {
-            match storage.store.put_grant(&sealed).await {
+            match storage.store.grants.put_grant(&sealed).await {
                 Ok(()) => return Ok(()),
                 Err(error) if attempt == WRITE_ATTEMPTS => return Err(error.into()),
                 Err(error) => tracing::warn!(%error, "a grant is not written down yet"),
@@ -336,10 +367,13 @@ impl Grants {
         let Ok(storage) = self.storage() else {
             return known();
         };
-        match storage.store.note((GrantNote::Quirks, issuer)).await {
+        match storage.store.grants.note((GrantNote::Quirks, issuer)).await {
             Ok(Some(kept)) => {
                 let place = GrantNote::Quirks.place(issuer);
-                record::open(&storage.key, &place, &kept).unwrap_or_else(|_| known())
+                match storage.key().await {
+                    Ok(key) => record::open(key, &place, &kept).unwrap_or_else(|_| known()),
+                    Err(_) => known(),
+                }
             }
             Ok(None) | Err(_) => known(),
         }
@@ -432,9 +466,11 @@ fn subject_token<'a>(
 
 const fn token_type(kind: SubjectTokenKind) -> &'static str {
     match kind {
-        SubjectTokenKind::AccessToken => "urn:ietf:params:oauth:token-type:access_token",
+        // It was shown as an access token.
+        SubjectTokenKind::AccessToken | SubjectTokenKind::Jwt => {
+            "urn:ietf:params:oauth:token-type:access_token"
+        }
         SubjectTokenKind::IdToken => "urn:ietf:params:oauth:token-type:id_token",
-        SubjectTokenKind::Jwt => "urn:ietf:params:oauth:token-type:jwt",
     }
 }
 
@@ -488,9 +524,13 @@ impl EmaClientAssertionProvider for KeySigner {
 
 fn from_exchange(error: &EmaError) -> GrantError {
     let reason = error.to_string();
-    match error {
-        EmaError::RequestFailed(_) => GrantError::Unreachable { reason },
-        EmaError::OAuthRejected { status: 500.., .. } => GrantError::Unreachable { reason },
-        _ => GrantError::Refused { reason },
+    let is_passing = matches!(
+        error,
+        EmaError::RequestFailed(_) | EmaError::OAuthRejected { status: 500.., .. }
+    );
+    if is_passing {
+        GrantError::Unreachable { reason }
+    } else {
+        GrantError::Refused { reason }
     }
 }

@@ -150,9 +150,9 @@ impl Grants {
         let key = hash_of(state);
         let storage = self.storage()?;
         let place = GrantNote::SignIn.place(&key);
-        let kept = storage.store.note((GrantNote::SignIn, &key)).await?;
+        let kept = storage.store.grants.note((GrantNote::SignIn, &key)).await?;
         let kept = kept.ok_or_else(|| refused(UNKNOWN_STATE))?;
-        let begun: BegunSignIn = record::open(&storage.key, &place, &kept)?;
+        let begun: BegunSignIn = record::open(storage.key().await?, &place, &kept)?;
         if begun.browser != <[u8; 32]>::from(Sha256::digest(browser)) {
             return Err(refused("this sign-in was begun in another browser"));
         }
@@ -160,6 +160,7 @@ impl Grants {
         // Of several that come back together one goes on.
         let taken = storage
             .store
+            .grants
             .take_note((GrantNote::SignIn, &key), self.now());
         taken.await?.ok_or_else(|| refused(UNKNOWN_STATE))?;
         let server = ServerName::parse(&begun.server).map_err(|_| refused(UNKNOWN_STATE))?;
@@ -192,13 +193,19 @@ impl Grants {
         let server = self.server(server)?;
         let owner = server.owner(owner);
         let storage = self.storage()?;
-        let stored = storage.store.grants(server.url.as_str(), owner).await?;
+        let stored = storage
+            .store
+            .grants
+            .grants(server.url.as_str(), owner)
+            .await?;
         let is_any = !stored.is_empty();
         for stored in stored {
             let lock = self.lock(&stored.key).await?;
-            storage.store.remove_grant(&stored.key).await?;
+            storage.store.grants.remove_grant(&stored.key).await?;
             lock.remove().await;
-            if let Ok(grant) = OpenGrant::open(stored, &storage.key) {
+            if let Ok(key) = storage.key().await
+                && let Ok(grant) = OpenGrant::open(stored, key)
+            {
                 self.revoke_at_issuer(&server, &grant).await;
             }
         }
@@ -256,9 +263,14 @@ impl Grants {
         }
         let key = registration_key(&found.issuer(), &request.redirect_uri);
         let storage = self.storage()?;
-        if let Some(kept) = storage.store.note((GrantNote::Registration, &key)).await? {
+        if let Some(kept) = storage
+            .store
+            .grants
+            .note((GrantNote::Registration, &key))
+            .await?
+        {
             let place = GrantNote::Registration.place(&key);
-            return record::open(&storage.key, &place, &kept);
+            return record::open(storage.key().await?, &place, &kept);
         }
         let egress = server.egress()?;
         let redirect_uri = &request.redirect_uri;
@@ -310,10 +322,10 @@ impl Grants {
                 .unwrap_or_default(),
         );
         let storage = self.storage()?;
-        let kept = storage.store.note((GrantNote::SignIn, &key)).await?;
+        let kept = storage.store.grants.note((GrantNote::SignIn, &key)).await?;
         let kept = kept.ok_or_else(|| refused(UNKNOWN_STATE))?;
         let place = GrantNote::SignIn.place(&key);
-        let mut again: BegunSignIn = record::open(&storage.key, &place, &kept)?;
+        let mut again: BegunSignIn = record::open(storage.key().await?, &place, &kept)?;
         again.browser = begun.browser;
         self.keep_note(
             GrantNote::SignIn,
@@ -335,6 +347,7 @@ impl Grants {
         if let Ok(storage) = self.storage() {
             let taken = storage
                 .store
+                .grants
                 .take_note((GrantNote::Registration, &key), self.now());
             if let Err(error) = taken.await {
                 tracing::debug!(%error, "a client that an issuer does not know is still kept");
@@ -404,9 +417,14 @@ impl Grants {
         self.write(grant).await?;
         let storage = self.storage()?;
         let owner = grant.key.owner;
-        for other in storage.store.grants(&grant.key.resource, owner).await? {
+        for other in storage
+            .store
+            .grants
+            .grants(&grant.key.resource, owner)
+            .await?
+        {
             if other.key.issuer != grant.key.issuer {
-                storage.store.remove_grant(&other.key).await?;
+                storage.store.grants.remove_grant(&other.key).await?;
             }
         }
         self.slot(server, owner).reset();
@@ -423,9 +441,10 @@ impl Grants {
         expires: Option<Timestamp>,
     ) -> Result<(), GrantError> {
         let storage = self.storage()?;
-        let sealed = record::seal(&storage.key, &note.place(key), value)?;
+        let sealed = record::seal(storage.key().await?, &note.place(key), value)?;
         let kept = storage
             .store
+            .grants
             .put_note((note, key), &sealed, expires, self.now());
         Ok(kept.await?)
     }

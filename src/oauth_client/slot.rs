@@ -28,6 +28,9 @@ const REREAD: Duration = Duration::from_secs(10);
 const BACKOFF: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
 
+/// So many times it is tried again though nobody asks.
+const RETRIES_MAX: u32 = 5;
+
 /// So many tokens in a row that a server rejects at once are asked for. After that it is the server that is wrong.
 const REJECTIONS_MAX: u32 = 3;
 /// A token that is rejected later than this after it was received was good before.
@@ -162,6 +165,8 @@ struct SlotState {
     failures: u32,
     /// Why there is no token, and until when nobody asks.
     failed: Option<(GrantError, Instant)>,
+    /// Whether it is tried then, though nobody asks.
+    retries: bool,
     /// The header `WWW-Authenticate` that came last.
     challenge: Option<String>,
     /// What the issuer gave and the store did not take.
@@ -233,6 +238,22 @@ impl Slot {
         let delay = BACKOFF * 2_u32.saturating_pow(state.failures);
         state.failures = (state.failures + 1).min(16);
         state.failed = Some((error.clone(), Instant::now() + delay.min(BACKOFF_MAX)));
+    }
+
+    /// When it is to be tried again though nobody asks; `None` where it is not, or somebody else does.
+    pub(super) fn plan_retry(&self) -> Option<Instant> {
+        let mut state = lock(&self.state);
+        let (error, at) = state.failed.as_ref()?;
+        let is_passing = matches!(error, GrantError::Unreachable { .. });
+        let at = Some(*at).filter(|_| is_passing && state.failures <= RETRIES_MAX)?;
+        (!std::mem::replace(&mut state.retries, true)).then_some(at)
+    }
+
+    /// It is time for that: whether it is still of use.
+    pub(super) fn begin_retry(&self) -> bool {
+        let mut state = lock(&self.state);
+        state.retries = false;
+        state.failed.is_some()
     }
 
     /// Why nobody asks now.

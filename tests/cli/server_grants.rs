@@ -17,7 +17,6 @@ use tollbridge::{
     config::{self, ConfigFormat, ConfigText, Environment},
     names::ServerName,
     oauth_client::{GrantStorage, Grants, GrantsParts, SignInRequest},
-    sealing::SealingKey,
     store::{GrantOwner, Store},
     task::Tasks,
 };
@@ -109,14 +108,8 @@ async fn signed_in(issuer: &Issuer) -> Place {
     };
     let loaded = config::parse([source], &Environment::default()).unwrap();
     let store = Store::open(&place.file("data")).await.unwrap();
-    let grants = Grants::new(GrantsParts::new(
-        Some(GrantStorage {
-            store: store.grants.clone(),
-            key: SealingKey::new(&store.derive_key("grants")),
-            locks: place.file("data/locks"),
-        }),
-        Tasks::new(),
-    ));
+    let storage = GrantStorage::new(store.clone(), &place.file("data"));
+    let grants = Grants::new(GrantsParts::new(Some(storage), Tasks::new()));
     grants.configure(&loaded.config);
     let server = ServerName::parse("s").unwrap();
     let request = SignInRequest {

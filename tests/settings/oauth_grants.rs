@@ -8,7 +8,6 @@ use tollbridge::{
         AccessToken, GrantError, GrantStorage, Grants, GrantsParts, SignInRequest, SubjectToken,
         SubjectTokenKind,
     },
-    sealing::SealingKey,
     store::{GrantOwner, Store},
     task::Tasks,
 };
@@ -43,11 +42,8 @@ async fn issuer() -> Issuer {
 /// The grants of a gateway with these keys of `auth`, and its data directory.
 async fn grants(auth: &str) -> (Grants, tempfile::TempDir) {
     let data_dir = tempfile::tempdir().unwrap();
-    let storage = GrantStorage {
-        store: Store::open(data_dir.path()).await.unwrap().grants,
-        key: SealingKey::new(&[1; 32]),
-        locks: data_dir.path().join("locks"),
-    };
+    let store = Store::open(data_dir.path()).await.unwrap();
+    let storage = GrantStorage::new(store, data_dir.path());
     let grants = Grants::new(GrantsParts::new(Some(storage), Tasks::new()));
     grants.configure(&parse(&config(auth)).unwrap());
     (grants, data_dir)

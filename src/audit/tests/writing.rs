@@ -511,6 +511,9 @@ fn every_kind_of_event_and_decision_is_read_as_it_is_written() {
         EventKind::SegmentLost,
         EventKind::ServerConnected,
         EventKind::ServerDisconnected,
+        EventKind::ServerSignInRefused,
+        EventKind::ServerSignedIn,
+        EventKind::ServerSignedOut,
         EventKind::SignedIn,
         EventKind::TokensIssued,
     ] {

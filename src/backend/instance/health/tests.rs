@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use super::*;
 use crate::{
     backend::{
-        Backend,
+        Backend, ServerState,
         call_health::CallHealth,
         instance::{InstancePhase, handshake::ServerInitialization},
         link::{

@@ -75,7 +75,7 @@ async fn mute() -> (TcpListener, Arc<Link>) {
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
     let remote = Remote::example(&url.parse().unwrap());
     let requests = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
-    let link = open(&remote, requests, POST_TIMEOUT * 10).unwrap();
+    let link = open(&remote, requests, POST_TIMEOUT * 10, None).unwrap();
     (listener, link)
 }
 

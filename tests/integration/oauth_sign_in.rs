@@ -169,14 +169,7 @@ impl SignInClient {
         if resource == SendsResource::Yes {
             page.query_pairs_mut().append_pair("resource", &url);
         }
-        let scope = match self.scope {
-            ScopeSource::Challenge => parameter(&challenge, "scope"),
-            ScopeSource::Metadata => metadata["scopes_supported"].as_array().map(|scopes| {
-                let scopes: Vec<&str> = scopes.iter().filter_map(Value::as_str).collect();
-                scopes.join(" ")
-            }),
-            ScopeSource::Nothing => None,
-        };
+        let scope = self.scope_of(&challenge, &metadata);
         if let Some(scope) = scope {
             page.query_pairs_mut().append_pair("scope", &scope);
         }
@@ -189,10 +182,9 @@ impl SignInClient {
         };
         assert_eq!(found("state").as_deref(), Some("a state"), "{answer}");
         let names_iss = server["authorization_response_iss_parameter_supported"] == true;
-        let iss = found("iss");
-        assert_eq!(iss.as_deref(), names_iss.then_some(issuer), "{answer}");
-        let code = found("code");
-        let code = code.unwrap_or_else(|| panic!("{}: {answer}", self.name));
+        let expected = names_iss.then_some(issuer);
+        assert_eq!(found("iss").as_deref(), expected, "{answer}");
+        let code = found("code").unwrap_or_else(|| panic!("{}: {answer}", self.name));
         let token_endpoint = server["token_endpoint"].as_str().unwrap().to_owned();
         let mut form = vec![
             ("grant_type", "authorization_code"),
@@ -213,6 +205,18 @@ impl SignInClient {
             client_id,
             token_endpoint,
             resource: url,
+        }
+    }
+
+    /// What it asks for.
+    fn scope_of(&self, challenge: &str, metadata: &Value) -> Option<String> {
+        match self.scope {
+            ScopeSource::Challenge => parameter(challenge, "scope"),
+            ScopeSource::Metadata => metadata["scopes_supported"].as_array().map(|scopes| {
+                let scopes: Vec<&str> = scopes.iter().filter_map(Value::as_str).collect();
+                scopes.join(" ")
+            }),
+            ScopeSource::Nothing => None,
         }
     }
 
@@ -385,7 +389,7 @@ async fn before_one_server(oauth: &str, rule: &str) -> (Backend, TestGateway) {
 async fn every_client_signs_in_with_a_login_code() {
     let (_backend, unstarted) = before_one_server("mode = \"builtin\"", "").await;
     let gateway = unstarted.start().await;
-    let config = gateway._data.path().join("test.toml");
+    let config = gateway.config.data_dir.join("test.toml");
     std::fs::write(&config, unstarted.text()).unwrap();
     for client in CLIENTS {
         for path in ["/mcp", "/mcp/servers/x"] {

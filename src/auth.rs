@@ -328,7 +328,7 @@ impl AgentDirectory {
     /// Ends what is under way for the one whose token was revoked, as if a key had been: whoever has another
     /// credential comes in anew.
     pub fn end_sessions(&self, subject: &TokenSubject) {
-        match self.agent_of_subject(subject.clone()) {
+        match self.agent_of_subject(subject) {
             Ok(agent) => self.revoke_user(agent.id),
             Err(_) => self.forget_tokens(),
         }

@@ -751,6 +751,9 @@ fn challenged(
     // Whatever was asked: clients read why from JSON alone.
     let error = RpcError::new(error::INVALID_REQUEST, failure.to_string());
     let mut response = rpc_error_response(failure.status(), id, &error);
+    if failure.status() == StatusCode::SERVICE_UNAVAILABLE {
+        return with_retry_after(response);
+    }
     response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
     response
 }

@@ -14,7 +14,7 @@ use tollbridge::{
 use commented::{VARIABLES, uncommented};
 
 /// Keys whose default would leave the rest of the example without effect; a comment says the default.
-const NOT_AT_DEFAULT: [&str; 4] = [
+const NOT_AT_DEFAULT: [&str; 9] = [
     // Without keys nobody is one of the agents.
     ".governance.auth",
     // By default a rule refuses what its conditions hold of, which is hard to read in a list of
@@ -23,6 +23,12 @@ const NOT_AT_DEFAULT: [&str; 4] = [
     ".agents.researcher.args.action",
     // A rule for all tools would leave nothing to say of the next.
     ".servers.library.route.tools",
+    // What an issuer of the operator has.
+    ".jwt.ci.algorithms",
+    ".jwt.ci.audience",
+    ".oauth.audience",
+    ".oauth.mode",
+    ".oauth.scopes",
 ];
 
 #[test]

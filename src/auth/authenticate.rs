@@ -138,7 +138,7 @@ impl AgentDirectory {
         }
         match findings.finish()? {
             Some(identity) => Ok(identity),
-            None => self.anonymous_or_missing(&self.roster.load(), methods),
+            None => Self::anonymous_or_missing(&self.roster.load(), methods),
         }
     }
 
@@ -150,14 +150,14 @@ impl AgentDirectory {
     ) -> Result<Identity, AuthError> {
         let methods = roster.authentication;
         if !methods.allows(AuthMethod::Keys) {
-            return self.anonymous_or_missing(roster, methods);
+            return Self::anonymous_or_missing(roster, methods);
         }
         match key_from_headers(shown.headers)? {
             Some(key) => {
                 let agent = self.agent_of_key(key, roster);
                 agent.map(Identity::from).map_err(AuthError::Rejected)
             }
-            None => self.anonymous_or_missing(roster, methods),
+            None => Self::anonymous_or_missing(roster, methods),
         }
     }
 
@@ -170,9 +170,12 @@ impl AgentDirectory {
     ) -> Result<Option<&'h str>, AuthError> {
         let takes_tokens = roster.authentication.allows_tokens();
         let knows_keys = roster.authentication.allows(AuthMethod::Keys);
-        let key = |text: &str| match knows_keys {
-            true => self.agent_of_key(text, roster).map(Identity::from),
-            false => Err(KeyRejection::Unknown),
+        let key = |text: &str| {
+            if knows_keys {
+                self.agent_of_key(text, roster).map(Identity::from)
+            } else {
+                Err(KeyRejection::Unknown)
+            }
         };
         for text in own_headers(headers) {
             let found = text.map_or(Err(KeyRejection::Unknown), key);
@@ -206,7 +209,7 @@ impl AgentDirectory {
         let generation = self.tokens.generation();
         let verified = self.verify_token(token, &resource.to_string()).await?;
         let identity = Identity {
-            agent: self.agent_of_subject(verified.subject)?,
+            agent: self.agent_of_subject(&verified.subject)?,
             scopes: Some(Arc::new(verified.scopes)),
             expires: Some(verified.expires),
         };
@@ -236,9 +239,9 @@ impl AgentDirectory {
     ///
     /// # Errors
     /// Where nobody is.
-    pub fn agent_of_subject(&self, subject: TokenSubject) -> Result<Arc<Agent>, TokenRejection> {
+    pub fn agent_of_subject(&self, subject: &TokenSubject) -> Result<Arc<Agent>, TokenRejection> {
         match subject {
-            TokenSubject::Agent(id) => self.current(id).ok_or(TokenRejection::Revoked),
+            TokenSubject::Agent(id) => self.current(*id).ok_or(TokenRejection::Revoked),
             TokenSubject::Claims(claims) => self.agent_of_claims(claims),
         }
     }
@@ -249,7 +252,7 @@ impl AgentDirectory {
     /// Where no rule maps them to an agent.
     pub fn agent_of_claims(
         &self,
-        claims: Map<String, Value>,
+        claims: &Map<String, Value>,
     ) -> Result<Arc<Agent>, TokenRejection> {
         loop {
             let roster = self.roster.load_full();
@@ -257,7 +260,7 @@ impl AgentDirectory {
                 .users
                 .register(claims.clone(), &roster.rules, clock::now());
             let (agent, has_forgotten) = registered.inspect_err(|why| {
-                if *why == TokenRejection::Subject && has_group_overage(&claims) {
+                if *why == TokenRejection::Subject && has_group_overage(claims) {
                     tracing::warn!(
                         "a token has no `groups` since its subject has too many of them: let the issuer put roles into \
                          it, or only groups assigned to the application"
@@ -291,7 +294,6 @@ impl AgentDirectory {
     }
 
     fn anonymous_or_missing(
-        &self,
         roster: &Roster,
         methods: Authentication,
     ) -> Result<Identity, AuthError> {
@@ -331,7 +333,7 @@ fn own_headers(headers: &HeaderMap) -> impl Iterator<Item = Option<&str>> {
     values(headers.get_all(API_KEY_HEADER))
 }
 
-fn values<'h>(all: GetAll<'h, HeaderValue>) -> impl Iterator<Item = Option<&'h str>> + use<'h> {
+fn values(all: GetAll<'_, HeaderValue>) -> impl Iterator<Item = Option<&str>> {
     all.into_iter().map(|value| value.to_str().ok())
 }
 

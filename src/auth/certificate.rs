@@ -103,7 +103,12 @@ fn name_of(name: &GeneralName<'_>) -> Option<String> {
             let v6 = <[u8; 16]>::try_from(*bytes).map(|it| IpAddr::from(Ipv6Addr::from(it)));
             v4.or(v6).ok().map(|address| address.to_string())
         }
-        _ => None,
+        GeneralName::DirectoryName(_)
+        | GeneralName::EDIPartyName(_)
+        | GeneralName::Invalid(..)
+        | GeneralName::OtherName(..)
+        | GeneralName::RegisteredID(_)
+        | GeneralName::X400Address(_) => None,
     }
 }
 

@@ -28,7 +28,7 @@ pub enum AuthError {
     #[error("the API key is invalid, revoked or expired")]
     Rejected(KeyRejection),
     /// The token is good for nothing here. Whoever presents it is told no more.
-    #[error("the access token is invalid, revoked or expired, or was issued for another resource")]
+    #[error("{}", token_message(*.0))]
     Token(TokenRejection),
     /// The credentials are good, and those of different agents.
     #[error("the request has credentials of two different agents: send those of one")]
@@ -60,6 +60,8 @@ impl AuthError {
     pub const fn status(&self) -> StatusCode {
         match self {
             Self::TwoAgents => StatusCode::BAD_REQUEST,
+            // The token may be good: a client that is told otherwise throws it away.
+            Self::Token(TokenRejection::IssuerUnreachable) => StatusCode::SERVICE_UNAVAILABLE,
             Self::InsufficientScope(_) => StatusCode::FORBIDDEN,
             Self::Ambiguous
             | Self::Certificate
@@ -116,6 +118,15 @@ impl AuthError {
             | Self::Token(_)
             | Self::TwoAgents => None,
         }
+    }
+}
+
+/// What is said of a token that is refused.
+const fn token_message(why: TokenRejection) -> &'static str {
+    if matches!(why, TokenRejection::IssuerUnreachable) {
+        "the issuer of the access token cannot be reached to verify it; try again soon"
+    } else {
+        "the access token is invalid, revoked or expired, or was issued for another resource"
     }
 }
 

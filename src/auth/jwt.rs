@@ -114,10 +114,10 @@ impl TrustedIssuer {
         }
         let expires = self.check_times(&claims, clock::now())?;
         self.check_audience(&claims, resource)?;
-        let client = ["client_id", "azp", "appid", "cid"].iter();
-        let client = client.filter_map(|name| claims.get(*name)?.as_str()).next();
+        let mut clients = ["client_id", "azp", "appid", "cid"].iter();
+        let client = clients.find_map(|name| claims.get(*name)?.as_str());
         Ok(VerifiedToken {
-            scopes: self.scopes(&claims)?,
+            scopes: self.scopes(&claims),
             client: client.map(str::to_owned),
             expires,
             subject: TokenSubject::Claims(claims),
@@ -171,22 +171,20 @@ impl TrustedIssuer {
         }
     }
 
-    fn scopes(&self, claims: &Map<String, Value>) -> Result<Scopes, TokenRejection> {
+    fn scopes(&self, claims: &Map<String, Value>) -> Scopes {
         let own = scopes_of(claims);
-        match &self.grant {
-            ScopeGrant::Own => Ok(own),
-            ScopeGrant::All(needed) => {
-                if !needed.iter().all(|scope| own.contains(scope)) {
-                    // Nothing is good for it, and the challenge names what to ask for.
-                    return Ok(Scopes::default());
-                }
-                let limited = own.of_gateway();
-                Ok(if limited.is_empty() {
-                    Scopes::everything()
-                } else {
-                    limited
-                })
-            }
+        let ScopeGrant::All(needed) = &self.grant else {
+            return own;
+        };
+        if !needed.iter().all(|scope| own.contains(scope)) {
+            // It is good for nothing, and the challenge names what to ask for.
+            return Scopes::default();
+        }
+        let limited = own.of_gateway();
+        if limited.is_empty() {
+            Scopes::everything()
+        } else {
+            limited
         }
     }
 }
@@ -296,10 +294,12 @@ fn json_part(part: &str) -> Option<Map<String, Value>> {
 /// The scopes of a token: `scope` as RFC 9068 has it, `scp` as Entra and Okta do; a text or a list.
 fn scopes_of(claims: &Map<String, Value>) -> Scopes {
     let texts = ["scope", "scp"].iter().filter_map(|name| claims.get(*name));
-    let texts = texts.flat_map(|value| match value {
-        Value::String(text) => vec![text.as_str()],
-        Value::Array(items) => items.iter().filter_map(Value::as_str).collect(),
-        _ => Vec::new(),
+    let texts = texts.flat_map(|value| {
+        let items = value.as_array().into_iter().flatten();
+        value
+            .as_str()
+            .into_iter()
+            .chain(items.filter_map(Value::as_str))
     });
     texts.flat_map(str::split_ascii_whitespace).collect()
 }

@@ -2,10 +2,16 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use futures_util::FutureExt;
+use futures_util::{FutureExt, future::BoxFuture};
 
+use serde_json::{Map, Value};
+
+use super::token::{Scopes, TokenRejection, TokenSubject, VerifiedToken};
 use super::*;
-use crate::{config::Secret, store::KeyHash};
+use crate::{
+    config::{AuthMethod, Secret},
+    store::KeyHash,
+};
 
 const UNKNOWN: AuthError = AuthError::Rejected(KeyRejection::Unknown);
 const KEY: &str = "tbk_0123456789012345678901234567890123456789";
@@ -206,7 +212,11 @@ fn key_of(agent: &Agent) -> StoredKey {
 }
 
 fn directory(authentication: Authentication) -> AgentDirectory {
-    let agent = config::AgentConfig {
+    AgentDirectory::new(authentication, [researcher()].into_iter())
+}
+
+fn researcher() -> config::AgentConfig {
+    config::AgentConfig {
         id: AgentId::from_name("researcher"),
         name: "researcher".to_owned(),
         team: None,
@@ -216,8 +226,7 @@ fn directory(authentication: Authentication) -> AgentDirectory {
         certificates: Vec::new(),
         profiles: None,
         terms: Terms::default(),
-    };
-    AgentDirectory::new(authentication, [agent].into_iter())
+    }
 }
 
 fn identify(directory: &AgentDirectory, headers: &HeaderMap) -> Result<Arc<Agent>, AuthError> {
@@ -233,4 +242,108 @@ fn identify(directory: &AgentDirectory, headers: &HeaderMap) -> Result<Arc<Agent
     };
     let identified = directory.authenticate(shown).now_or_never().unwrap();
     identified.map(|identity| identity.agent)
+}
+
+/// Finds every token good: it is the text of its claims.
+#[derive(Debug)]
+struct Trusting;
+
+impl TokenVerifier for Trusting {
+    fn verify<'t>(
+        &'t self,
+        token: &'t str,
+        _: &'t str,
+    ) -> BoxFuture<'t, Option<Result<VerifiedToken, TokenRejection>>> {
+        let claims: Map<String, Value> = match serde_json::from_str(token) {
+            Ok(claims) => claims,
+            Err(_) => return std::future::ready(None).boxed(),
+        };
+        let verified = VerifiedToken {
+            subject: TokenSubject::Claims(claims),
+            scopes: Scopes::everything(),
+            client: None,
+            expires: "2999-01-01T00:00:00Z".parse().unwrap(),
+        };
+        std::future::ready(Some(Ok(verified))).boxed()
+    }
+}
+
+/// A directory in which every user is `researcher`.
+fn directory_of_users() -> AgentDirectory {
+    let methods = [AuthMethod::Keys, AuthMethod::Oauth];
+    let directory = directory(methods.into_iter().collect());
+    let rule = serde_json::json!({"claims": {"sub": "*"}, "agent": "researcher"});
+    directory.set_agent_matches(vec![serde_json::from_value(rule).unwrap()]);
+    directory.set_token_verifiers(vec![Arc::new(Trusting)]);
+    directory
+}
+
+fn token_of(subject: &str) -> HeaderMap {
+    let token = format!(r#"Bearer {{"iss":"https://a","sub":"{subject}"}}"#);
+    let mut headers = HeaderMap::new();
+    headers.insert("authorization", HeaderValue::try_from(token).unwrap());
+    headers
+}
+
+#[test]
+fn a_user_is_an_agent_until_somebody_ends_that() {
+    let directory = directory_of_users();
+    let ada = identify(&directory, &token_of("ada")).unwrap();
+    let bob = identify(&directory, &token_of("bob")).unwrap();
+    assert_eq!(
+        (ada.name.as_str(), ada.base),
+        ("researcher/ada", AgentId::from_name("researcher"))
+    );
+    assert_ne!(ada.id, bob.id);
+    assert!(Arc::ptr_eq(
+        &ada,
+        &identify(&directory, &token_of("ada")).unwrap()
+    ));
+    assert_eq!(directory.current(ada.id), Some(Arc::clone(&ada)));
+    assert_eq!(directory.user_count(), 2);
+    directory.revoke_user(ada.id);
+    assert!(ada.session_validity.token().is_cancelled());
+    assert!(!directory.is_still_authorized(&ada) && directory.is_still_authorized(&bob));
+    let anew = identify(&directory, &token_of("ada")).unwrap();
+    assert!(directory.is_still_authorized(&anew) && !directory.is_still_authorized(&ada));
+    directory.set_agent_matches(Vec::new());
+    assert!(bob.session_validity.token().is_cancelled());
+    assert_eq!(directory.current(bob.id), None);
+    let refused = AuthError::Token(TokenRejection::Subject);
+    assert_eq!(identify(&directory, &token_of("bob")), Err(refused));
+}
+
+#[test]
+fn a_user_ends_with_the_agent() {
+    let directory = directory_of_users();
+    let ada = identify(&directory, &token_of("ada")).unwrap();
+    let of_config = |enabled: bool| {
+        vec![config::AgentConfig {
+            enabled,
+            ..researcher()
+        }]
+    };
+    let methods = directory.authentication();
+    directory.update_config(methods, of_config(false));
+    assert!(ada.session_validity.token().is_cancelled());
+    assert!(!identify(&directory, &token_of("ada")).unwrap().enabled);
+    directory.update_config(methods, of_config(true));
+    assert!(identify(&directory, &token_of("ada")).unwrap().enabled);
+    directory.update_config(methods, Vec::new());
+    let refused = AuthError::Token(TokenRejection::Subject);
+    assert_eq!(identify(&directory, &token_of("ada")), Err(refused));
+}
+
+/// Whoever came in as an agent can be shown out, with a key too.
+#[test]
+fn an_agent_can_be_shown_out() {
+    let directory = directory(Authentication::KEYS);
+    let mut headers = HeaderMap::new();
+    headers.insert(API_KEY_HEADER, HeaderValue::from_static(KEY));
+    let first = identify(&directory, &headers).unwrap();
+    directory.revoke_user(first.id);
+    assert!(first.session_validity.token().is_cancelled());
+    assert!(!directory.is_still_authorized(&first));
+    let second = identify(&directory, &headers).unwrap();
+    assert!(directory.is_still_authorized(&second));
 }

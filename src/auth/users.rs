@@ -140,8 +140,8 @@ impl KnownUser {
         if derived == **old {
             return;
         }
-        let stays = derived.enabled >= old.enabled;
-        let session_validity = if stays {
+        let keeps_sessions = derived.enabled >= old.enabled;
+        let session_validity = if keeps_sessions {
             old.session_validity.clone()
         } else {
             old.session_validity.revoke();
@@ -151,5 +151,46 @@ impl KnownUser {
             session_validity,
             ..derived
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn more_users_than_are_kept_make_room() {
+        let users = Users::default();
+        let written = serde_json::from_value(json!({"claims": {}, "agent": "a"})).unwrap();
+        let rules = [MatchRule {
+            written,
+            base: Some(Arc::new(Agent::anonymous())),
+        }];
+        let start: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let come = |number: usize| {
+            let claims = json!({"iss": "https://a", "sub": number.to_string()});
+            let seconds = i64::try_from(number).unwrap();
+            let now = start + jiff::SignedDuration::from_secs(seconds);
+            users
+                .register(claims.as_object().unwrap().clone(), &rules, now)
+                .unwrap()
+        };
+        let (first, _) = come(0);
+        for number in 1..USERS_MAX {
+            assert!(!come(number).1);
+        }
+        assert_eq!(users.count(), USERS_MAX);
+        assert!(!come(USERS_MAX - 1).1, "they are known");
+        let (last, has_forgotten) = come(USERS_MAX);
+        assert!(has_forgotten && users.count() < USERS_MAX);
+        assert!(users.get(last.id).is_some() && users.get(first.id).is_none());
+        assert!(first.session_validity.token().is_cancelled());
+        assert_ne!(
+            come(0).0.revocations,
+            first.revocations,
+            "they come in anew"
+        );
     }
 }

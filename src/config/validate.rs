@@ -83,7 +83,9 @@ fn leave_out_variables(node: &mut Node) {
 pub(super) fn shares_no_key(node: &Node, root: &Json, schema: &Json) -> bool {
     let (name, schema) = resolve(root, schema);
     let section = Section { name, schema };
-    let is_map = section.keys().is_empty();
+    let is_map = schema
+        .get("additionalProperties")
+        .is_some_and(Json::is_object);
     let entries = node.as_table().into_iter().flatten();
     entries
         .map(|(key, entry)| match section.key(key) {

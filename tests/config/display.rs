@@ -65,6 +65,11 @@ fn for_people() {
     depth = 128
     sessions_per_agent = 10000
 
+    [egress]
+    allow = []
+    response = "1MiB"
+    timeout = "10s"
+
     [naming]
     template = "mcp_{server}_{tool}"
     charset = "strict"

@@ -641,6 +641,11 @@ fn what_governs_is_shown_and_loads_again() {
     depth = 128
     sessions_per_agent = 10000
 
+    [egress]
+    allow = []
+    response = "1MiB"
+    timeout = "10s"
+
     [naming]
     template = "mcp_{server}_{tool}"
     charset = "strict"

@@ -85,6 +85,7 @@ async fn configs_have_no_mistakes() {
         place.write_private(&name, &text);
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("made");
         place.write_private("cert.pem", &made.cert.pem());
+        place.write_private("ca.pem", &made.cert.pem());
         place.write_private("key.pem", &made.signing_key.serialize_pem());
         // What `secrets.md` speaks of.
         for file in ["db-license", "db-password"] {

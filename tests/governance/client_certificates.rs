@@ -1,6 +1,6 @@
 //! Client certificates: whose they are, and where they are needed.
 
-use std::{path::Path, sync::Arc};
+use std::{os::unix::fs::PermissionsExt, path::Path, sync::Arc};
 
 use http_body_util::Full;
 use hyper::{Request, body::Bytes};
@@ -59,7 +59,6 @@ async fn start(
     let write = |name: &str, text: String| {
         let file = place.join(name);
         std::fs::write(&file, text).unwrap();
-        use std::os::unix::fs::PermissionsExt;
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
         file.display().to_string()
     };

@@ -70,6 +70,7 @@ const COMPLEX_KEYWORDS: &[(&str, fn())] = &[
         "agents.*.certificates",
         client_certificates::a_certificate_is_that_of_an_agent,
     ),
+    ("agents.match", tokens::rules_say_what_users_may_do),
     (
         "agents.match.agent",
         tokens::a_token_of_the_issuer_lets_its_user_in,

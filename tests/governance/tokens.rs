@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
+    binary::Place,
     harness::{ANN, Server, ask_on, code_of, keyed, records},
     support::{
         Front, Gateway, TestGateway,
@@ -588,9 +589,95 @@ pub(crate) async fn machines_have_tokens_of_their_issuer() {
     check(audience, early.clone(), 401).await;
     check(&format!("{audience}\nclock_skew = \"10m\""), early, 200).await;
     let elsewhere = format!("{audience}\njwks_url = \"{}/nothing\"", issuer.url());
-    check(&elsewhere, token.clone(), 401).await;
+    check(&elsewhere, token.clone(), 503).await;
     issuer.change(|it| it.metadata_status = 404);
-    check(audience, token.clone(), 401).await;
+    check(audience, token.clone(), 503).await;
     let direct = format!("{audience}\njwks_url = \"{}\"", issuer.endpoint("jwks"));
     check(&direct, token, 200).await;
+}
+
+/// What is open for a user ends when they are shown out, on every front.
+#[tokio::test]
+async fn open_streams_end_with_the_user() {
+    let scene = Scene::new(Behaviour::default(), "").await;
+    let token = scene.token(json!({}));
+    let http = scene.http(&token);
+    let mut events = http
+        .get("/sse", &[("accept", "text/event-stream")])
+        .await
+        .events();
+    assert_eq!(events.must().await.name.as_deref(), Some("endpoint"));
+    let who = Who {
+        name: "ada",
+        key: &token,
+    };
+    let client = scene
+        .gateway
+        .client_of(who, Front::Streamable, "/mcp")
+        .await;
+    let session = client.session.clone().unwrap();
+    let directory = scene
+        .gateway
+        .running
+        .core()
+        .proxy
+        .governance()
+        .directory()
+        .clone();
+    let claims = json!({"iss": scene.issuer.url(), "sub": "ada"});
+    let user = directory.agent_of_claims(claims.as_object().unwrap());
+    assert!(user.is_err(), "no group, no agent");
+    let record = {
+        http.post("/mcp", call()).await;
+        records(&scene.gateway.config.data_dir).pop().unwrap()
+    };
+    directory.revoke_user(record.agent_id);
+    events.ends().await;
+    let headers = [("mcp-session-id", session.as_str())];
+    let answer = http.post_with("/mcp", &headers, call()).await;
+    assert_eq!(answer.status(), 404, "the session is gone");
+    assert_eq!(
+        scene.status("/mcp", &token).await,
+        200,
+        "they may come in anew"
+    );
+    scene.gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_token_is_explained() {
+    let issuer = Issuer::start(Behaviour::default()).await;
+    let place = Place::new(&format!(
+        "public_url = \"https://mcp.example.com\"\n[governance]\nauth = \"oauth\"\n[oauth]\nmode = \"external\"\n\
+         issuer = \"{}\"\n[agents.eng]\n[[agents.match]]\nclaims = {{ groups = \"eng-*\" }}\nagent = \"eng\"\n\
+         policy = {{ mode = \"allowlist\", tools = [\"toolbox/echo\"] }}\n[servers.toolbox]\n\
+         transport = \"builtin\"\n",
+        issuer.url()
+    ));
+    let explain = async |claims: Value, more: &[&str]| {
+        place.write_private("token", &issuer.access_token(claims));
+        let file = place.file("token").display().to_string();
+        let args = [&["policy", "explain", "--token", &file], more].concat();
+        place.run(&args).await
+    };
+    let good = json!({"aud": "https://mcp.example.com/mcp", "scope": "tools:read"});
+    let ran = explain(good.clone(), &[]).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(
+        ran.stdout.contains("that of `eng/ada@example.com`"),
+        "{ran:?}"
+    );
+    assert!(
+        ran.stdout.contains("Rule 1 of `agents.match` fits"),
+        "{ran:?}"
+    );
+    let ran = explain(good.clone(), &["toolbox/echo"]).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let ran = explain(good, &["toolbox/hash"]).await;
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let ran = explain(json!({"aud": "other"}), &["--json"]).await;
+    assert_eq!(
+        (ran.code, ran.json()["reason"].as_str()),
+        (Some(1), Some("token_audience"))
+    );
 }

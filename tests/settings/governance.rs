@@ -57,6 +57,7 @@ pub(crate) const GOVERNING: &[&str] = &[
     "agents.*.tool_rate.burst",
     "agents.*.tool_rate.calls",
     "agents.*.tool_rate.per",
+    "agents.match",
     "agents.match.agent",
     "agents.match.claims.*",
     "agents.match.policy.deny",

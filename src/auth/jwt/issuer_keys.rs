@@ -28,6 +28,9 @@ const AGE_MAX: Duration = Duration::from_secs(60 * 60);
 /// Pause between two fetches, whatever tokens ask for: keys that no issuer has can be asked for without end.
 const FETCH_PAUSE: Duration = Duration::from_secs(30);
 
+/// The same as long as there are no keys at all: clients wait for the first.
+const FIRST_FETCH_PAUSE: Duration = Duration::from_secs(2);
+
 /// Keys of one issuer that are kept.
 const KEYS_MAX: usize = 100;
 
@@ -108,11 +111,10 @@ impl IssuerKeys {
             match decode::<Map<String, Value>>(token, &key.key, &validation) {
                 Ok(token) => return Ok(token.claims),
                 Err(error) => {
-                    rejection = match error.kind() {
-                        ErrorKind::InvalidAlgorithm | ErrorKind::InvalidKeyFormat => rejection,
-                        ErrorKind::Json(_) | ErrorKind::Base64(_) => TokenRejection::Malformed,
-                        _ => TokenRejection::Signature,
-                    };
+                    let kind = error.kind();
+                    if matches!(kind, ErrorKind::Json(_) | ErrorKind::Base64(_)) {
+                        rejection = TokenRejection::Malformed;
+                    }
                 }
             }
         }
@@ -170,7 +172,7 @@ impl IssuerKeys {
         };
         let document = self.get(&url).await?;
         let keys = document.get("keys").and_then(Value::as_array);
-        let keys = keys.ok_or_else(|| KeysUnavailable::Malformed(url))?;
+        let keys = keys.ok_or(KeysUnavailable::Malformed(url))?;
         Ok(keys
             .iter()
             .filter_map(IssuerKey::read)
@@ -214,7 +216,12 @@ impl IssuerKeys {
 
 impl KeyState {
     fn has_just_tried(&self) -> bool {
-        self.tried.is_some_and(|at| at.elapsed() < FETCH_PAUSE)
+        let pause = if self.keys.is_some() {
+            FETCH_PAUSE
+        } else {
+            FIRST_FETCH_PAUSE
+        };
+        self.tried.is_some_and(|at| at.elapsed() < pause)
     }
 }
 

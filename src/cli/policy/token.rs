@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::{
     app,
@@ -64,51 +64,27 @@ pub(super) async fn explain(
         Ok(verified) => agent_of(&directory, verified),
         Err(why) => Err(*why),
     };
-    let mut facts = vec![match (&verified, &agent) {
-        (Ok(_), Ok(agent)) => format!(
-            "The token is good on {resource}: it is that of `{}`.",
-            agent.name
-        ),
-        (Ok(_), Err(why)) | (Err(why), _) => format!("The token is refused on {resource}: {why}."),
-    }];
-    if !config.governance.auth.allows_tokens() {
-        let auth = config.governance.auth;
-        facts.push(format!(
-            "`governance.auth` is {auth}: the gateway takes no tokens."
-        ));
-    } else if why_of(&verified) == Some(TokenRejection::Unknown) {
-        facts.push(unknown_hint(config).to_owned());
-    }
-    if let Some(claims) = &claims {
-        for name in [
-            "iss",
-            "sub",
-            "aud",
-            "exp",
-            "nbf",
-            "scope",
-            "scp",
-            "client_id",
-            "azp",
-            "act",
-        ] {
-            if let Some(value) = claims.get(name) {
-                facts.push(format!("{name}: {value}"));
-            }
-        }
-        facts.push(match rule {
-            Some(index) => format!(
-                "Rule {} of `agents.match` fits: agent `{}`.",
-                index + 1,
-                config.agent_matches[index].agent
-            ),
-            None => "No rule of `agents.match` fits.".to_owned(),
-        });
-    }
     let scopes = verified.as_ref().ok().map(|it| it.scopes.to_string());
-    if let Some(scopes) = &scopes {
-        facts.push(format!("Scopes that count: {scopes}"));
+    let mut facts = vec![verdict(&resource, &verified, &agent)];
+    facts.extend(hint(config, why_of(&verified)));
+    if let Some(claims) = &claims {
+        facts.extend(claim_facts(claims));
+        facts.push(rule.map_or_else(
+            || "No rule of `agents.match` fits.".to_owned(),
+            |index| {
+                let agent = &config.agent_matches[index].agent;
+                format!(
+                    "Rule {} of `agents.match` fits: agent `{agent}`.",
+                    index + 1
+                )
+            },
+        ));
     }
+    facts.extend(
+        scopes
+            .as_ref()
+            .map(|scopes| format!("Scopes that count: {scopes}")),
+    );
     let json = json!({
         "valid": verified.is_ok(),
         "reason": why_of(&verified).or(agent.as_ref().err().copied()).map(TokenRejection::reason),
@@ -127,6 +103,54 @@ pub(super) async fn explain(
     }
 }
 
+/// Whether the token opens something.
+fn verdict(
+    resource: &str,
+    verified: &Result<VerifiedToken, TokenRejection>,
+    agent: &Result<Arc<Agent>, TokenRejection>,
+) -> String {
+    match (verified, agent) {
+        (Ok(_), Ok(agent)) => {
+            format!(
+                "The token is good on {resource}: it is that of `{}`.",
+                agent.name
+            )
+        }
+        (Ok(_), Err(why)) | (Err(why), _) => {
+            format!("The token is refused on {resource}: {why}.")
+        }
+    }
+}
+
+/// What is special about the config, or the token.
+fn hint(config: &Config, why: Option<TokenRejection>) -> Option<String> {
+    let auth = config.governance.auth;
+    if !auth.allows_tokens() {
+        return Some(format!(
+            "`governance.auth` is {auth}: the gateway takes no tokens."
+        ));
+    }
+    (why == Some(TokenRejection::Unknown)).then(|| unknown_hint(config).to_owned())
+}
+
+/// The claims that decide.
+fn claim_facts(claims: &Map<String, Value>) -> impl Iterator<Item = String> {
+    let names = [
+        "iss",
+        "sub",
+        "aud",
+        "exp",
+        "nbf",
+        "scope",
+        "scp",
+        "client_id",
+        "azp",
+        "act",
+    ];
+    let facts = names.into_iter();
+    facts.filter_map(|name| Some(format!("{name}: {}", claims.get(name)?)))
+}
+
 fn why_of(verified: &Result<VerifiedToken, TokenRejection>) -> Option<TokenRejection> {
     verified.as_ref().err().copied()
 }
@@ -137,7 +161,7 @@ fn agent_of(
 ) -> Result<Arc<Agent>, TokenRejection> {
     match &verified.subject {
         TokenSubject::Agent(id) => directory.current(*id).ok_or(TokenRejection::Revoked),
-        TokenSubject::Claims(claims) => directory.agent_of_claims(claims.clone()),
+        TokenSubject::Claims(claims) => directory.agent_of_claims(claims),
     }
 }
 

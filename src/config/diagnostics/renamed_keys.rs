@@ -8,7 +8,7 @@ const PLANNED_KEYS: [(&str, &[&str]); 1] = [("", &["store"])];
 const PLANNED_WORDS: [(&str, &[&str]); 1] = [("transport", &["openapi"])];
 
 /// Keys that other programs have for what we call differently.
-const FOREIGN_KEYS: [(&str, &str, &str); 20] = [
+const FOREIGN_KEYS: [(&str, &str, &str); 21] = [
     ("AgentSection", "key", "use `keys = [\"${...}\"]`"),
     ("AgentSection", "profile", "use `profiles = [...]`"),
     ("BudgetTable", "amount", "use `limit`"),
@@ -24,6 +24,11 @@ const FOREIGN_KEYS: [(&str, &str, &str); 20] = [
         "item timeouts apply to tools only: move the key to `tools`",
     ),
     ("RateTable", "limit", "use `calls`"),
+    (
+        "",
+        "auth",
+        "`auth` belongs to `governance`, `servers.<name>` and `servers.<name>.replicas[]`",
+    ),
     ("", "bind", "use `listen = \"127.0.0.1:8080\"`"),
     ("", "host", "use `listen = \"127.0.0.1:8080\"`"),
     ("", "port", "use `listen = \"127.0.0.1:8080\"`"),

@@ -12,6 +12,7 @@ use crate::config::{
 impl Resolver<'_> {
     /// Checks `governance.auth` against what its ways need.
     pub(super) fn check_identity(&mut self, file: &file::ConfigFile, root: &ValuePath<'_>) {
+        self.warn_of_unmatched_tokens(file, root);
         let oauth = root.child("oauth");
         self.check_issuer_url(file.oauth.issuer.as_deref(), &oauth.child("issuer"));
         for (name, issuer) in &file.jwt {
@@ -67,6 +68,24 @@ impl Resolver<'_> {
             for finding in findings.into_iter().flatten() {
                 self.findings.add(finding);
             }
+        }
+    }
+
+    /// Warns where tokens are accepted and none is that of anybody.
+    fn warn_of_unmatched_tokens(&mut self, file: &file::ConfigFile, root: &ValuePath<'_>) {
+        let Some(governance) = &file.governance else {
+            return;
+        };
+        let at = root.child("governance").child("auth");
+        let is_external = file.oauth.mode == OAuthMode::External;
+        let has_issuer = governance.auth.allows(AuthMethod::Jwt)
+            || (is_external && governance.auth.allows(AuthMethod::Oauth));
+        if has_issuer && file.agents.rules.is_empty() && !self.context.is_incomplete {
+            self.findings.add(
+                Diagnostic::warning("no token is that of an agent")
+                    .at(at.span(), "tokens of issuers are accepted")
+                    .help("add `[[agents.match]]` with `claims` and `agent`"),
+            );
         }
     }
 

@@ -62,10 +62,12 @@ impl ResourceServer {
         if self.authentication.allows_tokens() && !why.is_mistake() {
             let base = self.public_url.of(request);
             parameters.push(("resource_metadata", format!("{base}{METADATA_PATH}{path}")));
-            let scopes = match why {
-                AuthError::InsufficientScope(needed) => self.asked_scopes(needed.clone()),
-                _ => self.asked_scopes(Scopes::of_route(profile_of(path).as_ref())),
+            let needed = if let AuthError::InsufficientScope(needed) = why {
+                needed.clone()
+            } else {
+                Scopes::of_route(profile_of(path).as_ref())
             };
+            let scopes = self.asked_scopes(needed);
             parameters.push(("scope", scopes.to_string()));
         }
         let parameters = parameters

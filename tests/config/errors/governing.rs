@@ -263,7 +263,7 @@ fn words_that_are_none() {
     2 | auth = "kyes"
       |        ^^^^^^ did you mean "keys"?
       |
-      = help: valid values are "anonymous" and "keys"
+      = help: valid values are "anonymous", "keys", "oauth", "jwt" and "mtls"
 
     error: `json-rpc` is not a valid value for `governance.errors`
      --> tollbridge.toml:3:10
@@ -318,7 +318,7 @@ fn a_mistyped_authentication_makes_no_further_mistakes() {
     3 | auth = "key"
       |        ^^^^^ did you mean "keys"?
       |
-      = help: valid values are "anonymous" and "keys"
+      = help: valid values are "anonymous", "keys", "oauth", "jwt" and "mtls"
 
     1 error
     "#);

@@ -12,6 +12,7 @@ mod client;
 mod documents;
 mod grant;
 mod login_code;
+mod oidc;
 mod redirect_uri;
 mod registration;
 mod secret;
@@ -47,6 +48,7 @@ use documents::DocumentCache;
 pub use documents::DocumentError;
 pub use grant::Grant;
 pub use login_code::LoginCode;
+pub use oidc::{LoginCallback, OidcError, OidcIssuer};
 pub use redirect_uri::{InvalidRedirectUri, RedirectUri};
 pub use registration::RegistrationError;
 pub use tokens::{CodeParams, GrantRejection, IssuedTokens, Narrowing, TokenError};
@@ -63,6 +65,8 @@ pub struct Settings {
     pub refresh_grace: Duration,
     /// Whether clients may register themselves, and how many.
     pub registration: Option<RegistrationLimits>,
+    /// Where people log in; `None`: with login codes.
+    pub login: Option<Arc<OidcIssuer>>,
     /// Fetches documents of clients.
     pub egress: EgressClient,
 }

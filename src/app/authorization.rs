@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc};
 use tokio::sync::watch;
 
 use crate::{
-    authorization_server::{RegistrationLimits, Settings},
+    authorization_server::{OidcIssuer, RegistrationLimits, Settings},
     config::{AuthMethod, Config, OAuthMode},
     control_socket,
     egress::{EgressClient, EgressError},
@@ -28,6 +28,10 @@ pub(super) fn settings(config: &Config) -> Result<Option<Settings>, EgressError>
             clients_max: oauth.registrations_max,
             unused_max: oauth.registration_lifetime,
         }),
+        login: match &oauth.login {
+            Some(login) => Some(Arc::new(OidcIssuer::new(login, &config.egress)?)),
+            None => None,
+        },
         egress: EgressClient::new(&config.egress, [])?,
     }))
 }

@@ -48,7 +48,17 @@ pub struct TrustedIssuer {
     algorithms: Vec<Algorithm>,
     clock_skew: SignedDuration,
     grant: ScopeGrant,
+    purpose: TokenPurpose,
     keys: IssuerKeys,
+}
+
+/// What the tokens of an issuer are for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum TokenPurpose {
+    /// They are access tokens.
+    Access,
+    /// They are ID tokens: they say who logged in.
+    Login,
 }
 
 /// What a token is good for.
@@ -75,6 +85,7 @@ impl TrustedIssuer {
             algorithms: JwtAlgorithm::ALL.map(library_algorithm).to_vec(),
             clock_skew: signed(JwtIssuer::CLOCK_SKEW),
             grant,
+            purpose: TokenPurpose::Access,
             keys: IssuerKeys::new(issuer, None, egress.clone()),
         })
     }
@@ -88,7 +99,16 @@ impl TrustedIssuer {
             algorithms: algorithms.map(library_algorithm).collect(),
             clock_skew: signed(config.clock_skew),
             grant: ScopeGrant::All(Scopes::default()),
+            purpose: TokenPurpose::Access,
             keys: IssuerKeys::new(&config.issuer, config.jwks_url.as_deref(), egress.clone()),
+        }
+    }
+
+    /// The issuer of `config` where people log in at this gateway: it is the audience of their ID tokens.
+    pub fn logins(config: &JwtIssuer, egress: &EgressClient) -> Self {
+        Self {
+            purpose: TokenPurpose::Login,
+            ..Self::machines(config, egress)
         }
     }
 
@@ -106,10 +126,10 @@ impl TrustedIssuer {
         if claims != head.claims {
             return Err(TokenRejection::Malformed);
         }
-        if ID_TOKEN_CLAIMS
+        let is_id_token = ID_TOKEN_CLAIMS
             .iter()
-            .any(|name| claims.contains_key(*name))
-        {
+            .any(|name| claims.contains_key(*name));
+        if is_id_token && self.purpose == TokenPurpose::Access {
             return Err(TokenRejection::Malformed);
         }
         let expires = self.check_times(&claims, clock::now())?;

@@ -73,6 +73,12 @@ impl BrowserSession {
     }
 }
 
+impl BrowserSession {
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+}
+
 impl AuthorizationServer {
     /// The value of the cookie of a browser.
     ///

@@ -49,6 +49,7 @@ const CLIENTS_PER_MINUTE: u32 = 60;
 pub(super) enum Endpoint {
     Authorize,
     Login,
+    LoginCallback,
     Metadata,
     Register,
     Revoke,
@@ -62,6 +63,7 @@ impl Endpoint {
             "/.well-known/oauth-authorization-server" => Self::Metadata,
             "/authorize" | "/oauth/authorize" => Self::Authorize,
             "/oauth/login" => Self::Login,
+            "/oauth/login/callback" => Self::LoginCallback,
             "/register" | "/oauth/register" => Self::Register,
             "/oauth/revoke" => Self::Revoke,
             "/token" | "/oauth/token" => Self::Token,
@@ -73,6 +75,7 @@ impl Endpoint {
     fn takes(self, verb: &Verb) -> bool {
         match self {
             Self::Authorize => matches!(*verb, Verb::GET | Verb::POST),
+            Self::LoginCallback => *verb == Verb::GET,
             Self::Metadata => matches!(*verb, Verb::GET | Verb::HEAD),
             Self::Login | Self::Register | Self::Revoke | Self::Token => *verb == Verb::POST,
         }
@@ -148,6 +151,7 @@ pub(super) async fn answer(
         Endpoint::Authorize if *asked.request.method() == Verb::POST => asked.decide().await,
         Endpoint::Authorize => asked.authorize().await,
         Endpoint::Login => asked.login().await,
+        Endpoint::LoginCallback => asked.finish_login().await,
         Endpoint::Metadata => asked.metadata(),
         Endpoint::Register => asked.register().await,
         Endpoint::Revoke => asked.revoke().await,

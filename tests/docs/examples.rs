@@ -14,8 +14,9 @@ use crate::{
 };
 
 /// Variables that configs take from the environment.
-const VARIABLES: [(&str, &str); 3] = [
+const VARIABLES: [(&str, &str); 4] = [
     ("DOCS_TOKEN", "t"),
+    ("OIDC_SECRET", "t"),
     ("GITHUB_TOKEN", "t"),
     ("RESEARCHER_KEY", "4f6c1d0a9b8e7f3c2d5a6b1e0f9c8d7a"),
 ];

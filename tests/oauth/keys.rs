@@ -1,6 +1,6 @@
 //! The list of the keys of the built-in authorization server, each with the test that shows its effect.
 
-use crate::{governing::SIGNING_IN, sign_in};
+use crate::{governing::SIGNING_IN, login, sign_in};
 
 const TESTS: &[(&str, fn())] = &[
     (
@@ -8,9 +8,15 @@ const TESTS: &[(&str, fn())] = &[
         sign_in::tokens_last_as_long_as_the_config_says,
     ),
     (
-        "oauth.mode",
-        sign_in::the_built_in_server_is_there_where_tokens_are_accepted,
+        "oauth.login.client_id",
+        login::somebody_logs_in_at_the_issuer,
     ),
+    (
+        "oauth.login.client_secret",
+        login::somebody_logs_in_at_the_issuer,
+    ),
+    ("oauth.login.issuer", login::somebody_logs_in_at_the_issuer),
+    ("oauth.login.scopes", login::somebody_logs_in_at_the_issuer),
     (
         "oauth.refresh_grace",
         sign_in::a_refresh_token_may_be_used_again_for_a_while,

@@ -24,6 +24,7 @@ mod commands;
 #[allow(dead_code, reason = "the rest is for the tests of governance")]
 mod governing;
 mod keys;
+mod login;
 mod sign_in;
 
 use integration::support;

@@ -1,7 +1,7 @@
 //! `config.example.toml` with all that is commented out in it.
 
 /// Variables that the commented-out parts of the example need.
-pub(crate) const VARIABLES: [(&str, &str); 9] = [
+pub(crate) const VARIABLES: [(&str, &str); 10] = [
     ("ACTOR_TOKEN", "t"),
     ("DRIVE_SECRET", "t"),
     ("FILES_SECRET", "t"),
@@ -9,6 +9,7 @@ pub(crate) const VARIABLES: [(&str, &str); 9] = [
     ("IDP_SECRET", "t"),
     ("DOCS_TOKEN", "t"),
     ("RESEARCHER_KEY", "4f6c1d0a9b8e7f3c2d5a6b1e0f9c8d7a"),
+    ("OIDC_SECRET", "t"),
     ("SEARCH_KEY", "t"),
     ("WORKLOAD_TOKEN", "t"),
 ];

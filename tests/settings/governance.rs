@@ -233,7 +233,10 @@ pub(crate) const GOVERNING: &[&str] = &[
 /// Every key of the built-in authorization server, whose tests are those of `tests/oauth`.
 pub(crate) const SIGNING_IN: &[&str] = &[
     "oauth.access_token_lifetime",
-    "oauth.mode",
+    "oauth.login.client_id",
+    "oauth.login.client_secret",
+    "oauth.login.issuer",
+    "oauth.login.scopes",
     "oauth.refresh_grace",
     "oauth.refresh_token_lifetime",
     "oauth.registration",

@@ -1,14 +1,16 @@
 //! The authorization endpoint: people log in, see what a client wants, and decide.
 
+use std::sync::Arc;
+
 use http::{Response, StatusCode};
 
-use super::{OAuthRequest, browser, pages, redirect, resource_label};
+use super::{Form, OAuthRequest, browser, pages, redirect, resource_label};
 use crate::{
     audit::EventKind,
-    auth::token::TokenSubject,
+    auth::{Agent, token::TokenSubject},
     authorization_server::{
         AuthorizationRequest, AuthorizeError, AuthorizeParams, BrowserSession, ClientError,
-        LoggedIn, RedirectUri, ServerError, redirect_url,
+        LoggedIn, LoginCallback, OidcError, RedirectUri, ServerError, redirect_url,
     },
     clock,
     http::body::Body,
@@ -26,7 +28,7 @@ impl OAuthRequest<'_> {
         let who = who.filter(|_| !request.asks_login);
         let answered = match who.filter(|who| self.may_log_in(&who.subject())) {
             Some(who) => self.ask_or_approve(&request, &who, browser).await,
-            None => self.ask_login(&request, None),
+            None => self.ask_login(&request, None).await,
         };
         answered.unwrap_or_else(|error| Self::failed(&error))
     }
@@ -107,13 +109,27 @@ impl OAuthRequest<'_> {
     }
 
     /// Asks who is there; `wrong` says why the last answer did not do.
-    pub(super) fn ask_login(
+    pub(super) async fn ask_login(
         &self,
         request: &AuthorizationRequest,
         wrong: Option<&str>,
     ) -> Result<Response<Body>, ServerError> {
         let now = clock::now();
-        let browser = BrowserSession::new(None, now)?;
+        let browser = match self.browser() {
+            Some(browser) => browser,
+            None => BrowserSession::new(None, now)?,
+        };
+        let settings = self.server().settings()?;
+        if let Some(issuer) = &settings.login {
+            let begun = self
+                .server()
+                .begin_login(issuer, request, &browser, now)
+                .await;
+            return match begun {
+                Ok(url) => self.with_browser(redirect(&url), &browser),
+                Err(why) => Ok(self.not_logged_in(&why)),
+            };
+        }
         let page = pages::Login {
             action: browser::path(&self.issuer, "/oauth/login"),
             client_name: request.client_name.as_deref(),
@@ -137,7 +153,7 @@ impl OAuthRequest<'_> {
         };
         let who = browser.who.filter(|who| self.may_log_in(&who.subject()));
         let Some(who) = who else {
-            let asked = self.ask_login(&request, None);
+            let asked = self.ask_login(&request, None).await;
             return asked.unwrap_or_else(|error| Self::failed(&error));
         };
         match form.get("decision") {
@@ -221,7 +237,7 @@ impl OAuthRequest<'_> {
         let Some(agent) = agent.filter(|agent| agent.enabled) else {
             self.refused("oauth_login_code");
             let wrong = "This code is not valid. Each code is good once, and for a short time.";
-            return self.ask_login(request, Some(wrong));
+            return self.ask_login(request, Some(wrong)).await;
         };
         self.record(
             EventKind::SignedIn,
@@ -230,21 +246,84 @@ impl OAuthRequest<'_> {
             &format!("with a login code, from {}", self.peer.address),
         );
         let who = LoggedIn::new(&TokenSubject::Agent(agent.id), agent.name.clone());
+        self.go_on(request, who)
+    }
+
+    /// The issuer sends somebody back.
+    pub(super) async fn finish_login(&mut self) -> Response<Body> {
+        let query = self.request.uri().query().unwrap_or_default();
+        let Ok(params) = Form::parse(query.as_bytes()) else {
+            return self.not_logged_in(&OidcError::State);
+        };
+        let settings = match self.server().settings() {
+            Ok(settings) => settings,
+            Err(error) => return Self::failed(&error),
+        };
+        let (Some(issuer), Some(browser)) = (&settings.login, self.browser()) else {
+            return self.not_logged_in(&OidcError::State);
+        };
+        let callback = LoginCallback {
+            code: params.get("code"),
+            state: params.get("state").unwrap_or_default(),
+            iss: params.get("iss"),
+            error: params.get("error"),
+        };
+        let finished = self
+            .server()
+            .finish_login(issuer, callback, &browser, clock::now());
+        let (request, who) = match finished.await {
+            Ok(finished) => finished,
+            Err(why) => return self.not_logged_in(&why),
+        };
+        let Some(agent) = self.agent_of(&who.subject()) else {
+            self.refused("oauth_no_agent");
+            let why = format!(
+                "{} may not use this gateway: no agent is for them",
+                who.name
+            );
+            return pages::error(StatusCode::FORBIDDEN, &why);
+        };
+        let detail = format!("as {} at {}", who.name, self.peer.address);
+        self.record(EventKind::SignedIn, &agent.name, &agent.name, &detail);
+        self.go_on(&request, who)
+            .unwrap_or_else(|error| Self::failed(&error))
+    }
+
+    fn not_logged_in(&self, why: &OidcError) -> Response<Body> {
+        self.refused(why.reason());
+        if let OidcError::Egress(_) | OidcError::Metadata(_) | OidcError::Server(_) = why {
+            tracing::warn!(%why, "nobody can log in");
+        }
+        pages::error(
+            StatusCode::BAD_REQUEST,
+            &format!("{why}; start again in the client"),
+        )
+    }
+
+    /// Goes on with `request` in a browser in which `who` has logged in.
+    fn go_on(
+        &self,
+        request: &AuthorizationRequest,
+        who: LoggedIn,
+    ) -> Result<Response<Body>, ServerError> {
         // What the browser was known by before somebody logged in counts no longer.
-        let browser = BrowserSession::new(Some(who), now)?;
+        let browser = BrowserSession::new(Some(who), clock::now())?;
         let next = browser::path(&self.issuer, "/oauth/authorize");
-        let onward = redirect(&format!("{next}?{}", request.to_query()));
-        self.with_browser(onward, &browser)
+        self.with_browser(
+            redirect(&format!("{next}?{}", request.to_query())),
+            &browser,
+        )
+    }
+
+    /// The agent that `subject` may log in as.
+    fn agent_of(&self, subject: &TokenSubject) -> Option<Arc<Agent>> {
+        let directory = self.edge.proxy.governance().directory();
+        let agent = directory.agent_of_subject(subject).ok();
+        agent.filter(|agent| agent.enabled)
     }
 
     /// Whether somebody may log in as `subject`.
     fn may_log_in(&self, subject: &TokenSubject) -> bool {
-        match subject {
-            TokenSubject::Agent(id) => {
-                let agent = self.edge.proxy.governance().directory().current(*id);
-                agent.is_some_and(|agent| agent.enabled)
-            }
-            TokenSubject::Claims(_) => false,
-        }
+        self.agent_of(subject).is_some()
     }
 }

@@ -1,12 +1,12 @@
 //! The cookie that binds pages to the browser that they were sent to.
 
 use http::{
-    HeaderValue, Response,
+    HeaderValue, Response, StatusCode,
     header::{COOKIE, SET_COOKIE},
 };
 use url::Url;
 
-use super::OAuthRequest;
+use super::{OAuthRequest, pages};
 use crate::{
     authorization_server::{BrowserSession, ServerError},
     clock,
@@ -17,6 +17,9 @@ use crate::{
 const COOKIE_SECURE: &str = "__Host-tollbridge";
 /// The same without TLS, which is for this machine.
 const COOKIE_PLAIN: &str = "tollbridge-login";
+
+/// Browsers keep no larger ones (RFC 6265, section 6.1).
+const COOKIE_BYTES_MAX: usize = 4_096;
 
 impl OAuthRequest<'_> {
     /// The browser, as its cookie says.
@@ -48,6 +51,11 @@ impl OAuthRequest<'_> {
         };
         let cookie =
             format!("{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}");
+        if cookie.len() > COOKIE_BYTES_MAX {
+            self.refused("oauth_claims_size");
+            let why = "the issuer says too much about you for a cookie: let it leave out groups";
+            return Ok(pages::error(StatusCode::FORBIDDEN, why));
+        }
         if let Ok(cookie) = HeaderValue::from_str(&cookie) {
             response.headers_mut().insert(SET_COOKIE, cookie);
         }

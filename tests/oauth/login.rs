@@ -1,0 +1,160 @@
+//! People log in at an OpenID Connect issuer.
+
+use std::net::SocketAddr;
+
+use serde_json::json;
+use url::Url;
+
+use crate::{
+    sign_in::{Browser, Shown, SignIns, param},
+    support::{
+        http::Http,
+        issuer::{Behaviour, Issuer},
+    },
+};
+
+/// A gateway whose people log in at `issuer`; those of the group `engineers` are `ann`.
+async fn signing(issuer: &Issuer) -> SignIns {
+    let signing = SignIns::new(&format!(
+        "[oauth.login]\nissuer = \"{}\"\nclient_id = \"gateway\"\nclient_secret = \"hush\"\n\
+         [[agents.match]]\nclaims = {{ groups = \"engineers\" }}\nagent = \"ann\"\n",
+        issuer.url()
+    ))
+    .await;
+    let callback = format!("{}/oauth/login/callback", signing.url());
+    issuer.add_client("gateway", Some("hush"), &[&callback]);
+    signing
+}
+
+/// An issuer that knows a person of these groups.
+async fn issuer(groups: &[&str]) -> Issuer {
+    let issuer = Issuer::start(Behaviour::default()).await;
+    issuer.change(|it| {
+        it.user.insert("groups".to_owned(), json!(groups));
+        it.user.insert("name".to_owned(), json!("Ada Lovelace"));
+    });
+    issuer
+}
+
+/// Where the issuer sends the browser back to, as a path of the gateway.
+async fn at_issuer(url: &str, signing: &SignIns) -> String {
+    let url = Url::parse(url).unwrap();
+    let host = format!("{}:{}", url.host_str().unwrap(), url.port().unwrap());
+    let http = Http::new(host.parse::<SocketAddr>().unwrap());
+    let path = format!("{}?{}", url.path(), url.query().unwrap());
+    let answer = http.get(&path, &[]).await;
+    let back = answer.header("location").unwrap().to_owned();
+    back.strip_prefix(&signing.url()).unwrap().to_owned()
+}
+
+/// A browser that was sent to the issuer, and back to this path.
+async fn logged_in(signing: &SignIns, client: &str) -> (Browser, String) {
+    let mut browser = signing.browser();
+    let away = browser.get(&signing.query(client, &[])).await.url();
+    let back = at_issuer(&away, signing).await;
+    (browser, back)
+}
+
+#[tokio::test]
+pub(crate) async fn somebody_logs_in_at_the_issuer() {
+    let issuer = issuer(&["engineers", "staff"]).await;
+    let signing = signing(&issuer).await;
+    let client = signing.client_id().await;
+    let (mut browser, back) = logged_in(&signing, &client).await;
+    let consent = browser.get(&back).await.page();
+    assert!(consent.contains("Ada Lovelace"), "{consent}");
+    let url = browser
+        .submit(&consent, &[("decision", "allow")])
+        .await
+        .url();
+    let (status, tokens) = signing
+        .exchange(&client, &param(&url, "code").unwrap())
+        .await;
+    assert_eq!(status, 200, "{tokens}");
+    let access = tokens["access_token"].as_str().unwrap();
+    assert_eq!(signing.call_status(access, "/mcp").await, 200);
+    let directory = signing
+        .gateway
+        .running
+        .core()
+        .proxy
+        .governance()
+        .directory()
+        .clone();
+    assert_eq!(directory.user_count(), 1, "they are governed on their own");
+    let asked = issuer.requests_for("/authorize");
+    let asked = asked.last().unwrap();
+    assert_eq!(asked.param("scope"), Some("openid profile email"));
+    assert_eq!(asked.param("code_challenge_method"), Some("S256"));
+    // Whoever is logged in need not go there again.
+    let second = signing.query(&signing.client_id().await, &[]);
+    assert!(browser.get(&second).await.page().contains("Ada Lovelace"));
+    let refresh = tokens["refresh_token"].as_str().unwrap();
+    let form = format!("client_id={client}&token={refresh}");
+    let header = [("content-type", "application/x-www-form-urlencoded")];
+    signing
+        .gateway
+        .http()
+        .send("POST", "/oauth/revoke", &header, form)
+        .await;
+    assert_eq!(signing.call_status(access, "/mcp").await, 401);
+    signing.stop().await;
+}
+
+#[tokio::test]
+async fn who_is_nobody_here_gets_nothing() {
+    let issuer = issuer(&["guests"]).await;
+    let signing = signing(&issuer).await;
+    let client = signing.client_id().await;
+    let (mut browser, back) = logged_in(&signing, &client).await;
+    let shown = browser.get(&back).await;
+    assert!(matches!(shown, Shown::Page(403, _)), "{shown:?}");
+    assert_eq!(signing.refusals("oauth_no_agent"), 1);
+    signing.stop().await;
+}
+
+#[tokio::test]
+async fn a_login_ends_in_the_browser_that_began_it() {
+    let issuer = issuer(&["engineers"]).await;
+    let signing = signing(&issuer).await;
+    let client = signing.client_id().await;
+    let (mut browser, back) = logged_in(&signing, &client).await;
+    let (mut other, _) = logged_in(&signing, &client).await;
+    let state = param(&format!("http://x{back}"), "state").unwrap();
+    let tampered = back.replace(&state, &format!("B{}", &state[1..]));
+    let foreign = back.replace("iss=", "iss=https%3A%2F%2Fother.example%2F&x=");
+    let paths = [(&mut other, &back), (&mut browser, &tampered)];
+    let mut refused = 0;
+    for (browser, path) in paths {
+        let shown = browser.get(path).await;
+        assert!(matches!(shown, Shown::Page(400, _)), "{path} {shown:?}");
+        refused += 1;
+        assert_eq!(signing.refusals("oauth_tampered_state"), refused);
+    }
+    let shown = browser.get(&foreign).await;
+    assert!(
+        matches!(shown, Shown::Page(400, _)),
+        "another issuer: {shown:?}"
+    );
+    browser.get(&back).await.page();
+    let shown = browser.get(&back).await;
+    assert!(matches!(shown, Shown::Page(400, _)), "twice: {shown:?}");
+    issuer.change(|it| it.authorize_error = Some("access_denied"));
+    let (mut browser, back) = logged_in(&signing, &client).await;
+    let shown = browser.get(&back).await;
+    assert!(matches!(shown, Shown::Page(400, _)), "{shown:?}");
+    assert_eq!(signing.refusals("oauth_login_refused"), 1);
+    signing.stop().await;
+}
+
+#[tokio::test]
+async fn an_issuer_that_is_down_lets_nobody_in() {
+    let issuer = issuer(&["engineers"]).await;
+    let signing = signing(&issuer).await;
+    let client = signing.client_id().await;
+    issuer.change(|it| it.metadata_status = 503);
+    let shown = signing.browser().get(&signing.query(&client, &[])).await;
+    assert!(matches!(shown, Shown::Page(400, _)), "{shown:?}");
+    assert_eq!(signing.refusals("oauth_login_unavailable"), 1);
+    signing.stop().await;
+}

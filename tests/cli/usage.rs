@@ -188,6 +188,7 @@ async fn help_says_what_there_is() {
       list         List servers, tools, resources or prompts
       policy       Explain effective policies
       schema       Print the JSON Schema of the config
+      secret       Set, list and remove secrets that the config refers to as `${secret:NAME}`
       serve        Run the gateway over HTTP
       stdio        Run the gateway for one client on stdin and stdout
       help         Print this message or the help of the given subcommand(s)

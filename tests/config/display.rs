@@ -83,6 +83,9 @@ fn for_people() {
     arguments = false
     retention = "90d"
 
+    [secrets]
+    exec = false
+
     [servers.github]
     command = "npx"
     args = [

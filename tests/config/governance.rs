@@ -770,6 +770,9 @@ fn what_governs_is_shown_and_loads_again() {
     [profiles.reading.scan.results]
     "*" = "redact"
 
+    [secrets]
+    exec = false
+
     [servers.toolbox]
     transport = "builtin"
     era = "auto"

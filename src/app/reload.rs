@@ -288,11 +288,8 @@ impl Reloader {
             .directory()
             .update_config(config.governance.auth, agents);
         self.storage.set_oauth(oauth);
-        identity::apply_changed(
-            (&running, &config),
-            governance.directory(),
-            self.storage.token_verifier(),
-        );
+        let (configs, builtin) = ((&*running, &config), self.storage.token_verifier());
+        identity::apply_changed(configs, governance.directory(), builtin);
         self.storage.warn_shadowed_agents();
         // By the new rules, and with agents that the config has hidden until now.
         warn_invalid_agents(&self.proxy, &self.tasks);

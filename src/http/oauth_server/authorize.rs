@@ -156,13 +156,11 @@ impl OAuthRequest<'_> {
             let asked = self.ask_login(&request, None).await;
             return asked.unwrap_or_else(|error| Self::failed(&error));
         };
-        match form.get("decision") {
-            Some("allow") => self.approve(&request, &who).await,
-            Some(_) | None => {
-                self.refused("oauth_denied");
-                redirect(&request.error_redirect(&AuthorizeError::DENIED))
-            }
+        if form.get("decision") == Some("allow") {
+            return self.approve(&request, &who).await;
         }
+        self.refused("oauth_denied");
+        redirect(&request.error_redirect(&AuthorizeError::DENIED))
     }
 
     async fn approve(&self, request: &AuthorizationRequest, who: &LoggedIn) -> Response<Body> {

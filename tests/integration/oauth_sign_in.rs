@@ -125,6 +125,9 @@ const CLIENTS: [SignInClient; 7] = [
 
 const VERIFIER: &str = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
 
+/// Where the gateway has its people come back to who logged in.
+const LOGIN_CALLBACK: &str = "http://127.0.0.1/oauth/login/callback";
+
 /// The tokens of a client, and how it gets the next.
 #[derive(Debug)]
 struct SignedIn {
@@ -412,6 +415,38 @@ async fn every_client_signs_in_with_a_login_code() {
         }
     }
     gateway.stop().await;
+}
+
+/// Every client signs in at the gateway's own authorization server, and people log in at the issuer: it need not
+/// take `resource`, register clients, or issue tokens that can be read.
+#[tokio::test]
+async fn every_client_signs_in_whatever_the_issuer_is() {
+    for (name, behaviour) in [
+        ("Entra", Behaviour::entra()),
+        ("Okta", Behaviour::okta()),
+        ("Keycloak", Behaviour::keycloak()),
+        ("Google", Behaviour::google()),
+        ("Auth0", Behaviour::auth0()),
+    ] {
+        let issuer = Issuer::start(behaviour).await;
+        issuer.add_client("gateway", Some("s3cret"), &[LOGIN_CALLBACK]);
+        let login = format!(
+            "mode = \"builtin\", login = {{ issuer = \"{}\", client_id = \"gateway\", client_secret = \"s3cret\" }}",
+            issuer.url()
+        );
+        let (_backend, gateway) = gateway(&issuer, &login).await;
+        for client in CLIENTS {
+            for path in ["/mcp", "/mcp/servers/x"] {
+                let label = format!("{} with {name} at {path}", client.name);
+                let tokens = client.sign_in(&gateway, path, SignIn::default()).await;
+                assert!(!tokens.refresh_token.is_empty(), "{label}");
+                use_tokens(&label, &gateway, path, tokens).await;
+            }
+        }
+        let asked = issuer.requests_for("/authorize");
+        assert!(asked.iter().all(|it| it.param("resource").is_none()));
+        gateway.stop().await;
+    }
 }
 
 /// The tokens of the issuer itself are taken where it issues some that can be read.

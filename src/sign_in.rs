@@ -421,7 +421,8 @@ mod tests {
         let signs = signs_in();
         let ann = agent("ann");
         let first = signs.link(at(&ann, "x"), None).unwrap();
-        tokio::time::advance(LINK_TTL - LINK_TTL_MIN).await;
+        let spent = LINK_TTL.checked_sub(LINK_TTL_MIN).unwrap();
+        tokio::time::advance(spent).await;
         assert_eq!(signs.link(at(&ann, "x"), None).unwrap(), first);
         tokio::time::advance(Duration::from_secs(1)).await;
         let second = signs.link(at(&ann, "x"), None).unwrap();

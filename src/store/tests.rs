@@ -130,7 +130,10 @@ async fn grants_are_kept_by_owner(open: impl AsyncFn() -> (Store, TempDir)) {
         grants.put_grant(grant).await.unwrap();
     }
     assert_eq!(of(ada).await.unwrap(), [newer.clone(), older.clone()]);
-    assert_eq!(of(GrantOwner::Gateway).await.unwrap(), [shared.clone()]);
+    assert_eq!(
+        of(GrantOwner::Gateway).await.unwrap(),
+        std::slice::from_ref(&shared)
+    );
     assert_eq!(grants.grants("https://b", ada).await.unwrap(), []);
     let rejected = StoredGrant {
         state: GrantState::Rejected,

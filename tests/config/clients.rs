@@ -102,7 +102,7 @@ fn describe_remote(kind: &str, remote: &Remote) -> String {
     let headers = headers.map(|(name, value)| format!(" {name}: {}", value.expose()));
     let bearer = match &remote.auth {
         Auth::Bearer { token } => format!(" bearer {}", token.expose()),
-        Auth::Header { .. } | Auth::None => String::new(),
+        Auth::Header { .. } | Auth::None | Auth::OAuth2(_) => String::new(),
     };
     format!(
         "{kind} {}{}{bearer}",

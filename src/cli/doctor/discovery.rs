@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn metadata_are_looked_for_where_they_belong() {
-        let urls = |places: Vec<Url>| Vec::from_iter(places.into_iter().map(String::from));
+        let urls = |places: Vec<Url>| places.into_iter().map(String::from).collect::<Vec<_>>();
         let parse = |url: &str| Url::parse(url).unwrap();
         assert_eq!(
             urls(resource_metadata_places(&parse("https://x/mcp?a=b"))),

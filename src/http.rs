@@ -28,7 +28,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use ::http::{
     HeaderMap, HeaderValue, Method as Verb, Request, Response, StatusCode,
-    header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE},
+    header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE},
 };
 use arc_swap::ArcSwap;
 use hyper::body::Incoming;
@@ -257,12 +257,13 @@ impl HttpEdge {
         ForwardedHeaders::of(headers, &self.proxy.settings().forward_headers)
     }
 
-    /// `Authorization` of a request, where `identity` came by a token and a server wants one in exchange.
-    fn subject_token(&self, identity: &Identity, headers: &HeaderMap) -> Option<HeaderValue> {
+    /// Keeps the token of a request for servers that want another one in exchange for it.
+    fn offer_subject_token(&self, identity: &Identity, headers: &HeaderMap) {
         // Keys have no end and no scopes of their own.
         let is_token = identity.expires.is_some() || identity.scopes.is_some();
-        let is_wanted = is_token && self.proxy.settings().exchanges_tokens;
-        is_wanted.then(|| headers.get(AUTHORIZATION).cloned())?
+        if let Some(grants) = self.proxy.backends().grants().filter(|_| is_token) {
+            grants.offer_subject(identity.agent.id, headers);
+        }
     }
 
     fn gateway(&self) -> &GatewayId {
@@ -307,30 +308,13 @@ impl HttpEdge {
         let governance = self.proxy.governance();
         let identity = match self.authenticate(&route, peer, request).await {
             Ok(identity) => identity,
-            Err(error) => {
-                let is_refused = route.requires_agent();
-                // Pages refuse nobody, but whoever shows them a wrong key may be looking for a right
-                // one.
-                if is_refused || !error.is_missing() {
-                    let refused = request_log::refused_request(request);
-                    governance.record_auth_failure(&error, peer.address, refused);
-                }
-                if is_refused {
-                    if error.is_missing() {
-                        let (fault, message) = (RequestFault::Key, "it has no credential");
-                        self.request_log.warn(fault, message, peer.address, request);
-                    }
-                    return self.unauthorized(&error, &route, request);
-                }
-                Arc::new(Agent::unauthenticated()).into()
-            }
+            Err(error) => match self.refuse_or_limit(&error, &route, peer, request) {
+                Some(refusal) => return refusal,
+                None => Arc::new(Agent::unauthenticated()).into(),
+            },
         };
         let agent = &identity.agent;
-        if identity.scopes.is_some()
-            && let Some(grants) = self.proxy.backends().grants()
-        {
-            grants.offer_subject(agent.id, request.headers());
-        }
+        self.offer_subject_token(&identity, request.headers());
         if form == ErrorFormat::Rpc
             && let Err(full) = self.proxy.limiter().bytes.admit(agent.id)
         {
@@ -338,9 +322,7 @@ impl HttpEdge {
         }
         match route {
             Route::Mcp(scope) => {
-                let subject_token = self.subject_token(&identity, request.headers());
-                let mut context = RequestContext::of(identity, scope, peer);
-                context.subject_token = subject_token;
+                let context = RequestContext::of(identity, scope, peer);
                 streamable::handle(self, &context, request).await
             }
             Route::Sse(scope) => {
@@ -419,6 +401,28 @@ impl HttpEdge {
         let path = self.resource_path(route, request);
         let challenge = self.challenge(why, &path, RequestTarget::of(request));
         challenged(why, None, challenge)
+    }
+
+    /// Records that nobody is known by a request, and refuses it where somebody has to be.
+    fn refuse_or_limit(
+        &self,
+        error: &AuthError,
+        route: &Route,
+        peer: &RequestPeer,
+        request: &Request<Incoming>,
+    ) -> Option<Response<Body>> {
+        let is_refused = route.requires_agent();
+        // Pages refuse nobody, but whoever shows them a wrong key may be looking for a right one.
+        if is_refused || !error.is_missing() {
+            let refused = request_log::refused_request(request);
+            let governance = self.proxy.governance();
+            governance.record_auth_failure(error, peer.address, refused);
+        }
+        if is_refused && error.is_missing() {
+            let (fault, message) = (RequestFault::Key, "it has no credential");
+            self.request_log.warn(fault, message, peer.address, request);
+        }
+        is_refused.then(|| self.unauthorized(error, route, request))
     }
 
     /// Answers on the pages that know browsers by their cookies, and take no keys in headers.
@@ -539,8 +543,6 @@ struct RequestContext {
     scopes: Option<Arc<Scopes>>,
     scope: Scope,
     peer: RequestPeer,
-    /// `Authorization` of the request, where an issuer may give another token for it.
-    subject_token: Option<HeaderValue>,
 }
 
 impl RequestContext {
@@ -550,7 +552,6 @@ impl RequestContext {
             scopes: identity.scopes,
             scope,
             peer: peer.clone(),
-            subject_token: None,
         }
     }
 

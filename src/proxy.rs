@@ -33,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     backend::{Backend, BackendError, Backends, CallError, Replaced, UpdateReceiver},
     catalog::{Audience, Kind},
-    config::{Config, Limits, Remote},
+    config::{Config, Limits},
     discovery::CatalogStore,
     governance::{CallContext, CallOutcome, Governance, Visibility},
     limiter::Limiter,
@@ -89,8 +89,6 @@ pub struct ProxySettings {
     pub first_list_wait: Duration,
     /// Headers of requests that one server or another gets.
     pub forward_headers: Arc<[HeaderName]>,
-    /// Whether a server wants tokens in exchange for those of callers.
-    pub exchanges_tokens: bool,
     page_size: Option<usize>,
 }
 
@@ -102,10 +100,6 @@ impl ProxySettings {
             drain_timeout: config.drain_timeout,
             first_list_wait: config.first_list_wait,
             forward_headers: forwarded_names(config),
-            exchanges_tokens: config.servers.values().any(|server| {
-                let remote = server.transport.remote();
-                remote.is_some_and(Remote::exchanges_tokens)
-            }),
             page_size: config.list_page_size,
         }
     }

@@ -509,13 +509,14 @@ impl Status {
     /// All servers, in this detail.
     fn overview(&self, detail: StatusDetail) -> StatusReport {
         let catalog = self.proxy.catalog_store().catalog();
+        let is_full = detail == StatusDetail::Full;
         let servers = self.proxy.backends().all().map(|backend| {
             let offers = catalog.counts(&backend.name);
             let schemas = self.proxy.catalog_store().schema_problems(&backend.name);
             let problems = catalog.problems().iter();
             let problems = problems.filter(|problem| problem.server == backend.name);
             let problems = problems.chain(schemas.iter());
-            let problems = problems.filter(|_| detail == StatusDetail::Full);
+            let problems = problems.filter(|_| is_full);
             let report = match detail {
                 StatusDetail::Summary => backend.report().without_details(),
                 StatusDetail::Full => backend.report(),
@@ -523,10 +524,9 @@ impl Status {
             ServerReport {
                 lists_from: self.list_source(&report),
                 report,
-                validation: match detail {
-                    StatusDetail::Summary => None,
-                    StatusDetail::Full => self.proxy.governance().validation(&backend.name),
-                },
+                validation: is_full
+                    .then(|| self.proxy.governance().validation(&backend.name))
+                    .flatten(),
                 offers: ItemCounts {
                     tools: offers.tools,
                     resources: offers.resources,
@@ -552,30 +552,12 @@ impl Status {
             status: self.status_word(),
             started_at: self.started_at.to_string(),
             uptime_seconds: self.started.elapsed().as_secs(),
-            config: match detail {
-                StatusDetail::Summary => None,
-                StatusDetail::Full => Some(self.config_report()),
-            },
-            confinement: match detail {
-                StatusDetail::Summary => None,
-                StatusDetail::Full => self.confinement_report(),
-            },
-            sessions_open: match detail {
-                StatusDetail::Summary => None,
-                StatusDetail::Full => Some(self.proxy.sessions().len()),
-            },
-            sessions: match detail {
-                StatusDetail::Summary => None,
-                StatusDetail::Full => Some(self.session_reports()),
-            },
-            governance: match detail {
-                StatusDetail::Summary => None,
-                StatusDetail::Full => Some(self.governance_report()),
-            },
-            limits: match detail {
-                StatusDetail::Summary => None,
-                StatusDetail::Full => Some(ProcessUsage::of(self.proxy.limiter())),
-            },
+            config: is_full.then(|| self.config_report()),
+            confinement: is_full.then(|| self.confinement_report()).flatten(),
+            sessions_open: is_full.then(|| self.proxy.sessions().len()),
+            sessions: is_full.then(|| self.session_reports()),
+            governance: is_full.then(|| self.governance_report()),
+            limits: is_full.then(|| ProcessUsage::of(self.proxy.limiter())),
             listed: item_counts(&catalog, &Scope::All),
             profiles: profiles.collect(),
             servers: servers.collect(),

@@ -10,10 +10,9 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header::WWW_AUTHENTICAT
 
 use super::{BackendError, SharedState};
 use crate::{
-    config::{Auth, GrantKind, Remote, Secret},
+    config::{Auth, GrantKind, Remote},
     names::{AgentId, ServerName},
-    oauth_client::{AccessToken, GrantError, Grants, Rejection, SubjectToken, SubjectTokenKind},
-    session::Client,
+    oauth_client::{AccessToken, GrantError, Grants, Rejection},
     store::GrantOwner,
 };
 
@@ -73,18 +72,7 @@ impl CredentialSource {
 
     /// Fails where there is no token.
     pub(super) async fn check(&self) -> Result<(), BackendError> {
-        self.token(None).await.map(drop)
-    }
-
-    /// The same where an issuer may give one for that of `client`.
-    pub(super) async fn check_for(&self, client: &Client) -> Result<(), BackendError> {
-        let forwarded = client.forwarded.as_ref();
-        let subject = forwarded.and_then(|it| it.subject_token());
-        let subject = subject.map(|token| SubjectToken {
-            token: Secret::new(token),
-            kind: SubjectTokenKind::AccessToken,
-        });
-        self.token(subject.as_ref()).await.map(drop)
+        self.token().await.map(drop)
     }
 
     /// What `send` sends with the token of the moment; it is called once more where the server refuses that and there
@@ -104,7 +92,7 @@ impl CredentialSource {
         if !self.note_refused(first.as_ref(), refusal)? {
             return Ok(response);
         }
-        let second = self.token(None).await?;
+        let second = self.token().await?;
         let response = send(header(Some(&second))).await?;
         if let Some(refusal) = TokenRefusal::of(response.status(), response.headers()) {
             self.note_refused(Some(&second), refusal)?;
@@ -133,22 +121,22 @@ impl CredentialSource {
         if !self.note_refused(first.as_ref(), refusal)? {
             return opened;
         }
-        open(header(Some(&self.token(None).await?))).await
+        open(header(Some(&self.token().await?))).await
     }
 
     /// The token of a request. A server may give its lists to everybody, and is asked for them without one as long as
     /// there is none.
     async fn token_or_none(&self) -> Result<Option<OwnedToken>, BackendError> {
-        match self.token(None).await {
+        match self.token().await {
             Ok(token) => Ok(Some(token)),
             Err(BackendError::NeedsSignIn { .. }) if self.owner == TokenOwner::Lists => Ok(None),
             Err(failure) => Err(failure),
         }
     }
 
-    async fn token(&self, subject: Option<&SubjectToken>) -> Result<OwnedToken, BackendError> {
+    async fn token(&self) -> Result<OwnedToken, BackendError> {
         let owner = self.grant_owner().await?;
-        let found = self.grants.access_token(&self.server, owner, subject).await;
+        let found = self.grants.access_token(&self.server, owner, None).await;
         let token = found.map_err(|error| to_backend_error(error, self.is_per_agent()))?;
         Ok(OwnedToken { token, owner })
     }

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     catalog::HeaderParam,
-    config::{Remote, Server, Transport},
+    config::{Server, Transport},
     governance::{Admitted, redact_name},
     mcp::{Era, LogFilter, Method, Outcome, Raw, Revision, meta},
     session::{Call, Client, Session, bridge},
@@ -266,9 +266,6 @@ impl Backend {
             method: &call.method,
             until: start + patience,
         };
-        if self.exchanges_tokens() {
-            Box::pin(self.exchange_token(&call.client)).await?;
-        }
         // What is rare is boxed: a future is as large as its largest branch, and is moved with it.
         let mut served = if let Some(served) = self.try_connection(&call.client) {
             served
@@ -320,19 +317,6 @@ impl Backend {
             revision,
             is_agent_specific: self.serves_one_agent(&served),
         })
-    }
-
-    /// Sees that there is a token for that of a caller, which is at hand here alone.
-    async fn exchange_token(&self, client: &Client) -> Result<(), CallError> {
-        let exchanged = self.check_signed_in(client).await;
-        exchanged.map_err(CallError::before_send)
-    }
-
-    /// Whether the tokens of callers are exchanged for those of the server.
-    fn exchanges_tokens(&self) -> bool {
-        let config = self.config();
-        let remote = config.transport.remote();
-        remote.is_some_and(Remote::exchanges_tokens)
     }
 
     /// Tells the log why a call is sent once more: who reads the server's own finds it there twice. The

@@ -173,11 +173,10 @@ impl Backend {
             reason,
             history,
         } = stand;
-        let connection = match &phase {
-            InstancePhase::Ready(connection) => Some(connection),
-            InstancePhase::Asleep(_) | InstancePhase::Connecting | InstancePhase::Down { .. } => {
-                None
-            }
+        let connection = if let InstancePhase::Ready(connection) = &phase {
+            Some(connection)
+        } else {
+            None
         };
         let identity = &lead.connector.shared.identity;
         let stray = identity.output.stray().clone();

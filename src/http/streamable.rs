@@ -28,7 +28,7 @@ use crate::{
         envelope::Malformed, error, header,
     },
     session::{
-        Call, Client, ForwardedHeaders, Interest, Session, legacy,
+        Call, Client, Interest, Session, legacy,
         modern::{self, ModernRefusal},
         replay::ReplayStream,
         running_calls::IdSharing,
@@ -266,12 +266,6 @@ impl Post<'_> {
         Ok(self.start_sessionless_call(request, client, wants))
     }
 
-    /// What of the headers servers may get.
-    fn forwarded_headers(&self) -> Option<Arc<ForwardedHeaders>> {
-        let headers = self.edge.forwarded_headers(self.headers);
-        ForwardedHeaders::with_subject_token(headers, self.context.subject_token.as_ref())
-    }
-
     /// A request outside of any session.
     fn start_sessionless_call(
         &self,
@@ -279,7 +273,7 @@ impl Post<'_> {
         mut client: Client,
         wants: Interest,
     ) -> PendingCall {
-        client.forwarded = self.forwarded_headers();
+        client.forwarded = self.edge.forwarded_headers(self.headers);
         let (mut call, events) =
             Call::new(request, Arc::new(client), self.context.scope.clone(), wants);
         call.correlation = correlation::of(self.headers);
@@ -378,7 +372,7 @@ impl Post<'_> {
                 }
                 rpc_error_response(StatusCode::BAD_REQUEST, Some(&id), &error)
             })?;
-        asked.set_forwarded(self.forwarded_headers());
+        asked.set_forwarded(self.edge.forwarded_headers(self.headers));
         asked.call.correlation = correlation::of(self.headers);
         asked.call.address = Some(self.context.peer.address);
         asked.form = self.form;
@@ -477,7 +471,7 @@ impl Post<'_> {
         match message {
             Message::Request(request) => match self.begin_batch_call(session, request) {
                 Ok(mut asked) => {
-                    asked.set_forwarded(self.forwarded_headers());
+                    asked.set_forwarded(self.edge.forwarded_headers(self.headers));
                     asked.call.correlation = correlation::of(self.headers);
                     asked.call.address = Some(self.context.peer.address);
                     Ok(asked)

@@ -6,12 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// Such headers. They may be credentials: only their names are shown.
 #[derive(Clone, Eq, Hash, PartialEq)]
-pub struct ForwardedHeaders {
-    headers: Vec<(HeaderName, HeaderValue)>,
-    /// `Authorization` with the token that the caller came with. It goes to no server: an issuer gives another one
-    /// for it (RFC 8693).
-    subject_token: Option<HeaderValue>,
-}
+pub struct ForwardedHeaders(Vec<(HeaderName, HeaderValue)>);
 
 impl ForwardedHeaders {
     /// Those of `headers` that are among `names`, in the order of these; `None` where there are none. What
@@ -28,44 +23,17 @@ impl ForwardedHeaders {
     /// Those that are among `names`, which are written small.
     pub fn only(&self, names: &[String]) -> Option<Arc<Self>> {
         let is_named = |name: &HeaderName| names.iter().any(|it| it == name.as_str());
-        let headers = self.headers.iter();
-        Self::non_empty(headers.filter(|(name, _)| is_named(name)).cloned())
-    }
-
-    /// The same beside the `Authorization` of the request, whose token may be exchanged.
-    pub fn with_subject_token(
-        found: Option<Arc<Self>>,
-        authorization: Option<&HeaderValue>,
-    ) -> Option<Arc<Self>> {
-        let Some(authorization) = authorization else {
-            return found;
-        };
-        Some(Arc::new(Self {
-            headers: found.map(|it| it.headers.clone()).unwrap_or_default(),
-            subject_token: Some(authorization.clone()),
-        }))
-    }
-
-    /// The token that may be exchanged for another.
-    pub fn subject_token(&self) -> Option<&str> {
-        let authorization = self.subject_token.as_ref()?.to_str().ok()?;
-        let (scheme, token) = authorization.split_once(' ')?;
-        scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+        Self::non_empty(self.0.iter().filter(|(name, _)| is_named(name)).cloned())
     }
 
     fn non_empty(found: impl Iterator<Item = (HeaderName, HeaderValue)>) -> Option<Arc<Self>> {
-        let headers: Vec<_> = found.collect();
-        (!headers.is_empty()).then(|| {
-            Arc::new(Self {
-                headers,
-                subject_token: None,
-            })
-        })
+        let found: Vec<_> = found.collect();
+        (!found.is_empty()).then(|| Arc::new(Self(found)))
     }
 
     /// Names and values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        let headers = self.headers.iter();
+        let headers = self.0.iter();
         headers.filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
     }
 }
@@ -73,7 +41,7 @@ impl ForwardedHeaders {
 impl fmt::Debug for ForwardedHeaders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set()
-            .entries(self.headers.iter().map(|(name, _)| name))
+            .entries(self.0.iter().map(|(name, _)| name))
             .finish()
     }
 }
@@ -105,11 +73,5 @@ mod tests {
         assert_eq!(only.iter().collect::<Vec<_>>(), [("x-b", "hunter2")]);
         assert_eq!(found.only(&["x-c".to_owned()]), None);
         assert_eq!(ForwardedHeaders::of(&headers, &names[2..]), None);
-        let token = HeaderValue::from_static("bearer hunter3");
-        let with = ForwardedHeaders::with_subject_token(Some(found), Some(&token)).unwrap();
-        assert_eq!(with.subject_token(), Some("hunter3"));
-        assert!(!format!("{with:?}").contains("hunter"), "{with:?}");
-        assert_eq!(with.iter().count(), 2, "it is none of the headers");
-        assert_eq!(with.only(&["authorization".to_owned()]), None);
     }
 }

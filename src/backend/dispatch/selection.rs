@@ -139,9 +139,9 @@ impl Backend {
     }
 
     /// Fails where each agent signs in to the server and that of `client` has not: no connection is begun for it.
-    pub(super) async fn check_signed_in(&self, client: &Client) -> Result<(), BackendError> {
+    async fn check_signed_in(&self, client: &Client) -> Result<(), BackendError> {
         match self.agent_credential(client) {
-            Some(credential) => credential.check_for(client).await,
+            Some(credential) => credential.check().await,
             None => Ok(()),
         }
     }

@@ -45,6 +45,10 @@ struct McpClient {
     session: Option<String>,
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the official suite says by variables what is wanted"
+)]
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), String> {
     let url = env::args().next_back().unwrap();
@@ -264,8 +268,8 @@ fn body(answer: &Response<Bytes>) -> Value {
     let text = String::from_utf8_lossy(answer.body());
     let events = text.lines().filter_map(|line| line.strip_prefix("data:"));
     let event = events
-        .filter_map(|data| serde_json::from_str(data).ok())
-        .last();
+        .rev()
+        .find_map(|data| serde_json::from_str(data).ok());
     event
         .or_else(|| serde_json::from_str(&text).ok())
         .unwrap_or_default()

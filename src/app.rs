@@ -76,7 +76,8 @@ impl GatewayCore {
     /// # Panics
     /// Outside a tokio runtime.
     pub async fn start(config: &Config, surroundings: ProcessContext) -> Result<Self, StartError> {
-        Self::build(config, surroundings, true).await
+        // Who starts a gateway has a small future of it.
+        Box::pin(Self::build(config, surroundings, true)).await
     }
 
     /// The same for somebody who asks what is the case now: nothing is remembered.
@@ -90,7 +91,7 @@ impl GatewayCore {
         config: &Config,
         context: ProcessContext,
     ) -> Result<Self, StartError> {
-        Self::build(config, context, false).await
+        Box::pin(Self::build(config, context, false)).await
     }
 
     async fn build(

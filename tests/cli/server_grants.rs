@@ -1,4 +1,5 @@
 //! Grants towards servers outlive what happens to gateways.
+#![allow(clippy::unwrap_used, reason = "a helper that fails fails its test")]
 
 use std::{collections::HashSet, time::Duration};
 

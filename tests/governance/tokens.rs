@@ -61,6 +61,10 @@ impl Scene {
     }
 
     /// A token for everything on `/mcp`, but for what `claims` change.
+    #[allow(
+        clippy::needless_pass_by_value,
+        reason = "claims are written where they are used"
+    )]
     fn token(&self, claims: Value) -> String {
         let mut all = json!({"aud": self.url("/mcp"), "scope": "tools:read tools:call"});
         for (name, value) in claims.as_object().unwrap() {

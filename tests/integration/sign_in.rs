@@ -90,6 +90,10 @@ async fn the_first_call_gives_a_link_and_the_next_one_is_answered() {
 /// Connecting lists all with no prompt; the first call to the third gives one link; after it the same session calls;
 /// revoking one leaves four.
 #[tokio::test]
+#[allow(
+    clippy::too_many_lines,
+    reason = "one story from the first to the last call"
+)]
 async fn five_servers_behind_one_route() {
     let issuer = Issuer::start(Behaviour::default()).await;
     let mut gateway = TestGateway::new();

@@ -104,6 +104,7 @@ impl SignIns {
     }
 
     /// The query of a client that asks for a grant.
+    #[allow(clippy::unused_self, reason = "it reads as the others")]
     pub(crate) fn query(&self, client_id: &str, more: &[(&str, &str)]) -> String {
         let challenge = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(VERIFIER));
         let mut query = url::form_urlencoded::Serializer::new(String::new());

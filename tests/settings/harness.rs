@@ -68,7 +68,7 @@ async fn start(config: Config, data: Arc<TempDir>) -> Result<Gateway, String> {
         .map_err(|invalid| invalid.to_string())?;
     Ok(Gateway {
         running,
-        config,
+        config: Box::new(config),
         _data: data,
     })
 }

@@ -116,11 +116,11 @@ impl TestGateway {
 
     /// Starts it with another text of the config.
     pub(crate) async fn launch_as(&self, text: &str) -> Gateway {
-        let config = self.config(text);
+        let config = Box::new(self.config(text));
         let surroundings = ProcessContext {
             launcher: Some(env!("CARGO_BIN_EXE_tollbridge").into()),
         };
-        let running = app::start(&config, surroundings).await.unwrap();
+        let running = Box::pin(app::start(&config, surroundings)).await.unwrap();
         Gateway {
             running,
             config,
@@ -145,7 +145,7 @@ const RETRY: &str = "retry = { base = \"20ms\", max = \"200ms\", jitter = 0.0 }"
 /// A running gateway.
 pub(crate) struct Gateway {
     pub(crate) running: RunningGateway,
-    pub(crate) config: Config,
+    pub(crate) config: Box<Config>,
     /// Where it keeps state, when the config does not say.
     pub(crate) _data: Arc<TempDir>,
 }

@@ -716,7 +716,7 @@ pub(crate) async fn the_built_in_server_is_there_where_tokens_are_accepted() {
             auth: tollbridge::config::Authentication::KEYS,
             ..keys_alone.governance.clone()
         },
-        ..keys_alone
+        ..*keys_alone
     };
     let client = signing.client_id().await;
     let code = signing.code(&client, "ann").await;

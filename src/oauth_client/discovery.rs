@@ -115,12 +115,25 @@ pub(super) async fn discover(
         with_offline_access(grant.scopes.clone(), &metadata)
     };
     let resource = lock(&client.resource).take();
+    // A server may name a part of itself; a foreign one would get its tokens from somebody else's consent.
+    let resource = resource.filter(|resource| is_own_resource(resource, url));
     Ok(Discovered {
         metadata,
         resource: resource.unwrap_or_else(|| to_resource(url)),
         scopes,
         is_published,
     })
+}
+
+/// Whether `resource` is the server at `url`, or something that it is a part of.
+fn is_own_resource(resource: &str, url: &Url) -> bool {
+    let Ok(resource) = Url::parse(resource) else {
+        return false;
+    };
+    let path = resource.path().trim_end_matches('/');
+    let rest = url.path().strip_prefix(path);
+    resource.origin() == url.origin()
+        && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// The header `WWW-Authenticate` of what a server answers to a request without a token, should it be a 401.

@@ -52,6 +52,8 @@ pub enum SignIn {
 #[derive(Clone, Deserialize, Serialize)]
 struct BegunSignIn {
     server: String,
+    /// Its URL.
+    server_url: String,
     /// The id of the agent; none for the gateway.
     agent: Option<[u8; 16]>,
     /// The hash of what only the browser shows.
@@ -108,6 +110,7 @@ impl Grants {
         let state = CsrfToken::new_random();
         let begun = BegunSignIn {
             server: server.name.to_string(),
+            server_url: server.url.to_string(),
             agent: match owner {
                 GrantOwner::Gateway => None,
                 GrantOwner::Agent(agent) => Some(agent.0.into_bytes()),
@@ -165,6 +168,10 @@ impl Grants {
         taken.await?.ok_or_else(|| refused(UNKNOWN_STATE))?;
         let server = ServerName::parse(&begun.server).map_err(|_| refused(UNKNOWN_STATE))?;
         let server = self.server(&server)?;
+        // The config may have another server of that name by now.
+        if begun.server_url != server.url.as_str() {
+            return Err(refused(UNKNOWN_STATE));
+        }
         if let Some(code) = callback.error {
             let description = callback.description.unwrap_or_default();
             return self
@@ -371,7 +378,10 @@ impl Grants {
         let endpoint = &begun.token_endpoint;
         let mut client = begun.client.clone();
         if client.is_configured {
-            client = server.configured_client().unwrap_or(client);
+            let configured = server.configured_client();
+            client = configured
+                .filter(|it| it.id == begun.client.id)
+                .unwrap_or(client);
         }
         let now = self.now();
         let answer = self.ask(server.egress()?, endpoint, &client, &form).await;

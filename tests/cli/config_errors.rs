@@ -28,6 +28,7 @@ const COMMANDS: &[&str] = &[
     "keys revoke k",
     "list",
     "list servers",
+    "login x",
     "policy explain a t",
 ];
 

@@ -75,7 +75,7 @@ async fn calls_through_the_running_gateway_are_governed() {
     serving.says("server is connected").await;
     let listed = place.run(&["list", "--agent", "bot"]).await;
     assert!(
-        listed.stdout.contains("mcp_script_repeat\tgateway"),
+        listed.stdout.contains("mcp_script_repeat\t\t"),
         "{listed:?}"
     );
     assert!(!listed.stdout.contains("mcp_script_fail"), "{listed:?}");

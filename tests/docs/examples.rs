@@ -145,8 +145,10 @@ fn commands_exist() {
     for document in documents() {
         for (line, is_whole) in commands(&read(&document)) {
             let words = words(&line);
+            // A shell reads the rest.
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            let words = match words.as_slice() {
+            let words = words.split(|word| *word == "<").next().unwrap_or_default();
+            let words = match words {
                 // A variable for one command.
                 [variable, rest @ ..] if variable.contains('=') => rest,
                 words => words,

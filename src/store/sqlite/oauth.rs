@@ -257,7 +257,9 @@ impl OAuthStore for Sqlite {
             };
             let grace_ms = i64::try_from(grace.as_millis()).unwrap_or(i64::MAX);
             let now_ms = from_time(at);
-            if spent_ms.is_some_and(|before| now_ms >= before.saturating_add(grace_ms)) {
+            // What has no grace is good for once, whatever clocks say.
+            let is_over = |before: i64| grace_ms == 0 || now_ms >= before.saturating_add(grace_ms);
+            if spent_ms.is_some_and(is_over) {
                 return Ok(TokenExchange::Replayed);
             }
             sqlx::query("UPDATE oauth_tokens SET spent_ms = coalesce(spent_ms, ?) WHERE hash = ?")
@@ -407,6 +409,8 @@ pub(super) async fn remove_of_agent(
         "DELETE FROM oauth_tokens WHERE grant_id IN (SELECT id FROM oauth_grants WHERE agent = ?)",
         "DELETE FROM oauth_grants WHERE agent = ?",
         "DELETE FROM oauth_login_codes WHERE agent = ?",
+        // Another agent may get the name, and the id with it.
+        "DELETE FROM grants WHERE owner = ?",
     ] {
         sqlx::query(of_agent)
             .bind(agent.0.as_bytes().as_slice())

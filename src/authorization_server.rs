@@ -309,12 +309,14 @@ impl AuthorizationServer {
         if self.access.is_empty() {
             return Ok(Vec::new());
         }
+        // A token that is issued meanwhile is not among those of the store that are read here.
+        let known = self.access.hashes();
         let live = self.store.access_tokens().await?;
         let live: std::collections::HashSet<TokenHash> = live.into_iter().collect();
         let now = clock::now();
-        let gone = self
-            .access
-            .retain(|hash, token| live.contains(hash) && now < token.expires);
+        let gone = self.access.retain(|hash, token| {
+            !known.contains(hash) || (live.contains(hash) && now < token.expires)
+        });
         // What has merely expired ends nothing: its client refreshes it.
         let ended = gone.into_iter().filter(|token| now < token.expires);
         let subject = |token: AccessToken| EndedToken {

@@ -257,6 +257,12 @@ impl HttpEdge {
         ForwardedHeaders::of(headers, &self.proxy.settings().forward_headers)
     }
 
+    /// The endpoint of the built-in authorization server at `path`.
+    fn oauth_endpoint(&self, path: &str) -> Option<Endpoint> {
+        let resource_server = self.resource_server.load();
+        Endpoint::parse(path, resource_server.public_url.path())
+    }
+
     /// Keeps the token of a request for servers that want another one in exchange for it.
     fn offer_subject_token(&self, identity: &Identity, headers: &HeaderMap) {
         // Keys have no end and no scopes of their own.
@@ -294,8 +300,8 @@ impl HttpEdge {
             self.request_log.warn(fault, message, peer.address, request);
             return wrong_method(&route);
         }
-        if let (Some(endpoint), Some(oauth)) = (Endpoint::parse(request.uri().path()), &self.oauth)
-            && oauth.is_on()
+        if let Some(oauth) = self.oauth.as_ref().filter(|oauth| oauth.is_on())
+            && let Some(endpoint) = self.oauth_endpoint(request.uri().path())
         {
             return Box::pin(oauth_server::answer(endpoint, self, oauth, peer, request)).await;
         }
@@ -332,8 +338,11 @@ impl HttpEdge {
             Route::Connections | Route::OAuth | Route::OAuthCallback | Route::OAuthClient => {
                 oauth_probes::refuse(governance.directory().is_anonymous())
             }
-            Route::Status => status_endpoints::status(self, agent, request),
-            Route::Metrics => Box::pin(status_endpoints::metrics(self, agent, request)).await,
+            Route::Status => status_endpoints::status(self, &identity.viewer(), request),
+            Route::Metrics => {
+                let viewer = identity.viewer();
+                Box::pin(status_endpoints::metrics(self, &viewer, request)).await
+            }
             Route::Health => status_endpoints::health(self),
             Route::Ready => status_endpoints::ready(self),
         }

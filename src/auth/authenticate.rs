@@ -49,6 +49,18 @@ pub struct Identity {
     pub expires: Option<Timestamp>,
 }
 
+impl Identity {
+    /// The agent that looks at what the gateway says of itself: with a token that is not for reading, nobody.
+    pub fn viewer(&self) -> Arc<Agent> {
+        let may_read = |scopes: &Arc<Scopes>| scopes.contains(Scopes::READ);
+        if self.scopes.as_ref().is_none_or(may_read) {
+            Arc::clone(&self.agent)
+        } else {
+            Arc::new(Agent::unauthenticated())
+        }
+    }
+}
+
 impl From<Arc<Agent>> for Identity {
     fn from(agent: Arc<Agent>) -> Self {
         Self {

@@ -1,6 +1,10 @@
 //! The access tokens that were used lately, so that a request with one needs no look into the store.
 
-use std::{collections::HashMap, sync::Mutex, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Mutex,
+    time::Duration,
+};
 
 use dashmap::DashMap;
 use foldhash::fast::RandomState;
@@ -109,6 +113,11 @@ impl AccessTokens {
 
     pub(super) fn is_empty(&self) -> bool {
         self.known.is_empty()
+    }
+
+    /// The hashes of the tokens that are known.
+    pub(super) fn hashes(&self) -> HashSet<TokenHash> {
+        self.known.iter().map(|it| *it.key()).collect()
     }
 
     /// Forgets the tokens that `keep` does not want, and gives them.

@@ -99,6 +99,8 @@ pub enum GrantRejection {
     Client,
     /// Its time has passed.
     Expired,
+    /// No agent is for whom it was given.
+    NoAgent,
     /// It was sent to another redirect URI.
     RedirectUri,
     /// Nobody issued it, or its grant is gone.
@@ -113,6 +115,7 @@ impl GrantRejection {
         match self {
             Self::Client => "oauth_foreign_client",
             Self::Expired => "oauth_code_expired",
+            Self::NoAgent => "oauth_no_agent",
             Self::RedirectUri => "oauth_foreign_redirect",
             Self::Unknown => "oauth_unknown_code",
             Self::Verifier => "oauth_wrong_verifier",
@@ -123,6 +126,7 @@ impl GrantRejection {
         match self {
             Self::Client => "it was issued to another client",
             Self::Expired => "it has expired",
+            Self::NoAgent => "no agent is for whom it was given",
             Self::RedirectUri => "redirect_uri is not that of the authorization request",
             Self::Unknown => "it is unknown or revoked",
             Self::Verifier => "code_verifier does not fit the code_challenge",

@@ -137,6 +137,12 @@ impl RevokeGrants {
             }
             wanted.retain(|grant| self.ids.contains(&grant.id));
         }
+        if let (true, Some(agent)) = (wanted.is_empty(), &self.agent) {
+            return Err(CommandError::usage(format!(
+                "nobody signed in as `{agent}` with a code; who logged in at an issuer is revoked by the id that \
+                 `sign-ins list` shows"
+            )));
+        }
         let note = |grant: &Grant| AuditNote {
             event: EventKind::GrantRevoked,
             subject: grant.id.clone(),

@@ -9,7 +9,7 @@ use super::{body::Body, json_response, oauth_server::Endpoint};
 /// Whether `path`, without a slash at its end, is such a place. Metadata are looked for below
 /// `/.well-known/` at the root, and at the URL of the server (RFC 8414, section 5).
 pub(super) fn is_probe(path: &str) -> bool {
-    Endpoint::parse(path).is_some() || path.contains("/.well-known/")
+    Endpoint::parse(path, "").is_some() || path.contains("/.well-known/")
 }
 
 /// The answer where tokens are taken, and nothing is at the path.

@@ -41,6 +41,8 @@ const BODY_MAX: usize = 64 << 10;
 const ISSUE_REPORT_INTERVAL: Duration = Duration::from_secs(60);
 /// Logins that one address may try in a minute.
 const LOGINS_PER_MINUTE: u32 = 30;
+/// Parameters of a request; no client sends as many.
+const PARAMETERS_MAX: usize = 64;
 /// Clients that one address may register in a minute, or let us fetch the document of.
 const CLIENTS_PER_MINUTE: u32 = 60;
 
@@ -57,10 +59,14 @@ pub(super) enum Endpoint {
 }
 
 impl Endpoint {
-    /// Clients without metadata assume some of them at the root (Spec 2025-03-26, authorization).
-    pub(super) fn parse(path: &str) -> Option<Self> {
+    /// Clients without metadata assume some of them at the root (Spec 2025-03-26, authorization). Metadata of an
+    /// issuer with a path have that at their end (RFC 8414, section 3.1).
+    pub(super) fn parse(path: &str, issuer_path: &str) -> Option<Self> {
+        let metadata = path.strip_prefix("/.well-known/oauth-authorization-server");
+        if metadata.is_some_and(|rest| rest.is_empty() || rest == issuer_path) {
+            return Some(Self::Metadata);
+        }
         Some(match path {
-            "/.well-known/oauth-authorization-server" => Self::Metadata,
             "/authorize" | "/oauth/authorize" => Self::Authorize,
             "/oauth/login" => Self::Login,
             "/oauth/login/callback" => Self::LoginCallback,
@@ -285,6 +291,9 @@ impl Form {
     fn parse(body: &[u8]) -> Result<Self, String> {
         let mut params: Vec<(String, String)> = Vec::new();
         for (name, value) in form_urlencoded::parse(body) {
+            if params.len() >= PARAMETERS_MAX {
+                return Err(format!("there are more than {PARAMETERS_MAX} parameters"));
+            }
             if name != "resource" && params.iter().any(|(known, _)| *known == *name) {
                 return Err(format!("the parameter {name} stands there twice"));
             }

@@ -153,6 +153,8 @@ impl IssuerKeys {
                 state.fetched = Some(Instant::now());
             }
             Err(why) => {
+                // Those who waited for this turn would each try as long.
+                state.tried = Some(Instant::now());
                 let issuer = &self.issuer;
                 let kept = state.keys.is_some();
                 tracing::warn!(
@@ -172,12 +174,13 @@ impl IssuerKeys {
         };
         let document = self.get(&url).await?;
         let keys = document.get("keys").and_then(Value::as_array);
-        let keys = keys.ok_or(KeysUnavailable::Malformed(url))?;
-        Ok(keys
-            .iter()
-            .filter_map(IssuerKey::read)
-            .take(KEYS_MAX)
-            .collect())
+        let keys = keys.map(|keys| keys.iter().filter_map(IssuerKey::read));
+        let keys: Vec<_> = keys.into_iter().flatten().take(KEYS_MAX).collect();
+        // The keys of before are better than none.
+        if keys.is_empty() {
+            return Err(KeysUnavailable::Malformed(url));
+        }
+        Ok(keys)
     }
 
     /// Where the issuer says that its keys are.

@@ -208,10 +208,8 @@ impl OAuthRequest<'_> {
             Ok(form) => form,
             Err(response) => return response,
         };
-        if !self.oauth.logins.admit(self.peer.address) {
-            self.refused("oauth_login_rate");
-            let why = "too many logins from this address; try again in a minute";
-            return pages::error(StatusCode::TOO_MANY_REQUESTS, why);
+        if let Some(refusal) = self.refuse_many_logins() {
+            return refusal;
         }
         let found = self.page_request(form.get("page").unwrap_or_default());
         let (request, _) = match found {
@@ -247,8 +245,21 @@ impl OAuthRequest<'_> {
         self.go_on(request, who)
     }
 
+    /// Refuses who tries too often: each try may cost a request to the issuer.
+    fn refuse_many_logins(&self) -> Option<Response<Body>> {
+        if self.oauth.logins.admit(self.peer.address) {
+            return None;
+        }
+        self.refused("oauth_login_rate");
+        let why = "too many logins from this address; try again in a minute";
+        Some(pages::error(StatusCode::TOO_MANY_REQUESTS, why))
+    }
+
     /// The issuer sends somebody back.
     pub(super) async fn finish_login(&mut self) -> Response<Body> {
+        if let Some(refusal) = self.refuse_many_logins() {
+            return refusal;
+        }
         let query = self.request.uri().query().unwrap_or_default();
         let Ok(params) = Form::parse(query.as_bytes()) else {
             return self.not_logged_in(&OidcError::State);
@@ -314,7 +325,7 @@ impl OAuthRequest<'_> {
     }
 
     /// The agent that `subject` may log in as.
-    fn agent_of(&self, subject: &TokenSubject) -> Option<Arc<Agent>> {
+    pub(super) fn agent_of(&self, subject: &TokenSubject) -> Option<Arc<Agent>> {
         let directory = self.edge.proxy.governance().directory();
         let agent = directory.agent_of_subject(subject).ok();
         agent.filter(|agent| agent.enabled)

@@ -27,6 +27,14 @@ impl OAuthRequest<'_> {
             Err(response) => return response,
         };
         match self.issue(&form).await {
+            Ok(issued) if self.agent_of(&issued.grant.subject).is_none() => {
+                // No rule of `agents.match` is for them any more, or the agent is gone: they log in anew.
+                let revoked = self.server().revoke_grant(&issued.grant.id).await;
+                if let Err(error) = revoked {
+                    tracing::warn!(%error, "a grant of somebody who is no agent cannot be revoked");
+                }
+                self.token_error(&TokenError::Grant(GrantRejection::NoAgent))
+            }
             Ok(issued) => {
                 self.oauth.note_issued(&issued.grant);
                 token_response(&issued)

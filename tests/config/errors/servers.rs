@@ -298,7 +298,7 @@ fn auth_without_a_type() {
     3 | auth = { token = "***" }
       |        ^^^^^^^^^^^^^^^^^ `type` is missing
       |
-      = help: write type = "bearer" or type = "header"
+      = help: write type = "bearer", type = "header" or type = "oauth2"
 
     1 error
     "#);
@@ -320,7 +320,7 @@ fn a_word_in_place_of_a_credential() {
     3 | auth = "***"
       |        ^^^^^ this is a string
       |
-      = help: write { type = "bearer", token = "..." } or { type = "header", name = "...", value = "..." }
+      = help: write { type = "bearer", token = "..." }, { type = "header", name = "...", value = "..." } or { type = "oauth2", grant = "..." }
 
     1 error
     "#);
@@ -342,7 +342,7 @@ fn auth_of_an_unknown_type() {
     3 | auth = { type = "baerer", token = "***" }
       |                 ^^^^^^^^ did you mean "bearer"?
       |
-      = help: valid values are "bearer" and "header"
+      = help: valid values are "bearer", "header" and "oauth2"
 
     1 error
     "#);

@@ -40,10 +40,10 @@ use crate::{
     sealing::SealingKey,
     store::{OAuthStore, Store, StoreError, StoredOAuthGrant, TokenHash},
 };
-use access_tokens::{AccessToken, AccessTokens};
+use access_tokens::{AccessTokens, IssuedAccessToken};
 pub use authorize::{AuthorizationRequest, AuthorizeError, AuthorizeParams, SCOPES, redirect_url};
-pub use browser::{BrowserSession, LoggedIn};
-pub use client::{ClientAuth, ClientMetadata, InvalidClientMetadata, OAuthClient};
+pub use browser::{LoggedIn, LoginSession};
+pub use client::{ClientAuth, ClientMetadata, GrantClient, InvalidClientMetadata};
 use documents::DocumentCache;
 pub use documents::DocumentError;
 pub use grant::Grant;
@@ -51,7 +51,7 @@ pub use login_code::LoginCode;
 pub use oidc::{LoginCallback, OidcError, OidcIssuer};
 pub use redirect_uri::{InvalidRedirectUri, RedirectUri};
 pub use registration::RegistrationError;
-pub use tokens::{CodeParams, GrantRejection, IssuedTokens, Narrowing, TokenError};
+pub use tokens::{CodeParams, GrantRejection, IssuedTokens, Narrowing, TokenRequestError};
 pub use tries::Tries;
 
 /// What the config says.
@@ -177,7 +177,7 @@ impl AuthorizationServer {
     ///
     /// # Errors
     /// Why there is none.
-    pub async fn client(&self, id: &str) -> Result<OAuthClient, ClientError> {
+    pub async fn client(&self, id: &str) -> Result<GrantClient, ClientError> {
         let settings = self.settings()?;
         if documents::is_document(id) {
             return Ok(self.documents.client(id, &settings.egress).await?);
@@ -191,14 +191,14 @@ impl AuthorizationServer {
     /// secret: its codes are bound to it, so that the document is not needed.
     ///
     /// # Errors
-    /// [`TokenError::Client`], or why it cannot be told.
+    /// [`TokenRequestError::Client`], or why it cannot be told.
     pub async fn authenticate_client(
         &self,
         id: &str,
         secret: Option<&str>,
-    ) -> Result<OAuthClient, TokenError> {
+    ) -> Result<GrantClient, TokenRequestError> {
         if documents::is_document(id) {
-            return Ok(OAuthClient {
+            return Ok(GrantClient {
                 id: id.to_owned(),
                 name: None,
                 redirect_uris: Vec::new(),
@@ -207,7 +207,7 @@ impl AuthorizationServer {
         }
         let client = self.registered_client(id).await?;
         let client = client.filter(|client| client.is_authenticated_by(secret));
-        client.ok_or(TokenError::Client)
+        client.ok_or(TokenRequestError::Client)
     }
 
     /// `who` has agreed to `request`: the grant, and the URL that sends its code to the client.
@@ -319,7 +319,7 @@ impl AuthorizationServer {
         });
         // What has merely expired ends nothing: its client refreshes it.
         let ended = gone.into_iter().filter(|token| now < token.expires);
-        let subject = |token: AccessToken| EndedToken {
+        let subject = |token: IssuedAccessToken| EndedToken {
             subject: token.subject,
         };
         Ok(ended.map(subject).collect())
@@ -343,11 +343,11 @@ impl AuthorizationServer {
         self.changes.send_replace(());
     }
 
-    fn forget(&self, is_gone: impl Fn(&TokenHash, &AccessToken) -> bool) {
+    fn forget(&self, is_gone: impl Fn(&TokenHash, &IssuedAccessToken) -> bool) {
         self.access.retain(|hash, token| !is_gone(hash, token));
     }
 
-    async fn registered_client(&self, id: &str) -> Result<Option<OAuthClient>, ServerError> {
+    async fn registered_client(&self, id: &str) -> Result<Option<GrantClient>, ServerError> {
         let Some(stored) = self.store.client(id).await? else {
             return Ok(None);
         };

@@ -113,7 +113,7 @@ pub struct SignIns {
 #[derive(Debug, Default)]
 struct SignInState {
     /// By code.
-    links: HashMap<String, Link>,
+    links: HashMap<String, PendingLink>,
     /// By the hash of their cookie.
     browsers: HashMap<[u8; 32], Browser>,
     /// Elicitations of clients that wait to hear that one is signed in.
@@ -121,7 +121,7 @@ struct SignInState {
 }
 
 #[derive(Debug)]
-struct Link {
+struct PendingLink {
     target: LinkTarget,
     elicitation: String,
     expires: Instant,
@@ -156,7 +156,7 @@ macro_rules! expires {
     )* };
 }
 
-expires!(Link, Browser, Elicitation);
+expires!(PendingLink, Browser, Elicitation);
 
 /// Adds an entry, after those whose time has passed are gone; the one that ends first gives way where there are too
 /// many.
@@ -208,7 +208,7 @@ impl SignIns {
     ) -> Result<SignInLink, getrandom::Error> {
         let now = Instant::now();
         let mut state = self.lock();
-        let is_same = |link: &Link| {
+        let is_same = |link: &PendingLink| {
             link.target.person.owner() == target.person.owner()
                 && link.target.server == target.server
                 && link.expires >= now + LINK_TTL_MIN
@@ -230,7 +230,7 @@ impl SignIns {
             insert(&mut state.elicitations, key, waiting);
         }
         if !state.links.contains_key(&code) {
-            let link = Link {
+            let link = PendingLink {
                 target,
                 elicitation: elicitation.clone(),
                 expires: now + LINK_TTL,

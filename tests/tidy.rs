@@ -313,7 +313,7 @@ const PRIVATE_WORDS: &[&str] = &[
 ];
 
 /// Where the typed model of rmcp may be used: never for messages we relay.
-const RMCP: &[&str] = &["builtin", "egress"];
+const RMCP: &[&str] = &["builtin", "egress", "oauth_client"];
 
 /// Lines of a source file, inline tests included.
 const LINES_MAX: usize = 900;

@@ -30,7 +30,7 @@ const UNKNOWN_KEPT: Duration = Duration::from_secs(5);
 
 /// An access token that was found good once.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct AccessToken {
+pub(super) struct IssuedAccessToken {
     pub(super) grant: String,
     pub(super) client: String,
     pub(super) subject: TokenSubject,
@@ -39,7 +39,7 @@ pub(super) struct AccessToken {
     pub(super) expires: Timestamp,
 }
 
-impl AccessToken {
+impl IssuedAccessToken {
     /// What it says to a request for `resource` at `now`.
     pub(super) fn check(
         &self,
@@ -68,7 +68,7 @@ impl AccessToken {
 /// What is known of texts that were presented as access tokens.
 #[derive(Debug, Default)]
 pub(super) struct AccessTokens {
-    known: DashMap<TokenHash, AccessToken, RandomState>,
+    known: DashMap<TokenHash, IssuedAccessToken, RandomState>,
     unknown: Mutex<HashMap<TokenHash, Instant>>,
 }
 
@@ -88,7 +88,7 @@ impl AccessTokens {
         (since.elapsed() < UNKNOWN_KEPT).then_some(Err(TokenRejection::Unknown))
     }
 
-    pub(super) fn insert(&self, hash: TokenHash, token: AccessToken, now: Timestamp) {
+    pub(super) fn insert(&self, hash: TokenHash, token: IssuedAccessToken, now: Timestamp) {
         if self.known.len() >= KEPT_MAX {
             self.known.retain(|_, token| now < token.expires);
             if self.known.len() >= KEPT_MAX {
@@ -123,8 +123,8 @@ impl AccessTokens {
     /// Forgets the tokens that `keep` does not want, and gives them.
     pub(super) fn retain(
         &self,
-        keep: impl Fn(&TokenHash, &AccessToken) -> bool,
-    ) -> Vec<AccessToken> {
+        keep: impl Fn(&TokenHash, &IssuedAccessToken) -> bool,
+    ) -> Vec<IssuedAccessToken> {
         let mut gone = Vec::new();
         self.known.retain(|hash, token| {
             let is_kept = keep(hash, token);

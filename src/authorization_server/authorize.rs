@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use url::form_urlencoded;
 
-use super::{client::OAuthClient, redirect_uri::RedirectUri};
+use super::{client::GrantClient, redirect_uri::RedirectUri};
 use crate::auth::token::Scopes;
 
 /// Scopes that there are, beside one for each profile.
@@ -133,7 +133,7 @@ impl AuthorizeParams {
     /// What the client is told.
     pub fn check(
         &self,
-        client: &OAuthClient,
+        client: &GrantClient,
         (redirect_uri, issuer): (&RedirectUri, &str),
         canonical: impl Fn(Option<&str>) -> Option<String>,
     ) -> Result<AuthorizationRequest, AuthorizeError> {

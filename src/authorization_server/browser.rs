@@ -15,7 +15,7 @@ const PAGE_LIFETIME: Duration = Duration::from_secs(10 * 60);
 
 /// A browser, and who is logged in there.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct BrowserSession {
+pub struct LoginSession {
     /// Random; pages that were sent to it have it too.
     id: String,
     /// Who is logged in.
@@ -56,7 +56,7 @@ struct PageState {
     expires: Timestamp,
 }
 
-impl BrowserSession {
+impl LoginSession {
     /// How long somebody stays logged in, so that the next client does not ask again.
     pub const LIFETIME: Duration = Duration::from_secs(15 * 60);
 
@@ -73,7 +73,7 @@ impl BrowserSession {
     }
 }
 
-impl BrowserSession {
+impl LoginSession {
     pub(super) fn id(&self) -> &str {
         &self.id
     }
@@ -84,13 +84,13 @@ impl AuthorizationServer {
     ///
     /// # Errors
     /// When it cannot be sealed.
-    pub fn seal_browser(&self, browser: &BrowserSession) -> Result<String, ServerError> {
+    pub fn seal_browser(&self, browser: &LoginSession) -> Result<String, ServerError> {
         self.seal_text("oauth browser", browser)
     }
 
     /// The browser that a cookie is of; `None` where it is none of ours, or its time has passed.
-    pub fn open_browser(&self, cookie: &str, now: Timestamp) -> Option<BrowserSession> {
-        let browser: BrowserSession = self.open_text("oauth browser", cookie)?;
+    pub fn open_browser(&self, cookie: &str, now: Timestamp) -> Option<LoginSession> {
+        let browser: LoginSession = self.open_text("oauth browser", cookie)?;
         (now < browser.expires).then_some(browser)
     }
 
@@ -101,7 +101,7 @@ impl AuthorizationServer {
     pub fn seal_page(
         &self,
         request: &AuthorizationRequest,
-        browser: &BrowserSession,
+        browser: &LoginSession,
         now: Timestamp,
     ) -> Result<String, ServerError> {
         let page = PageState {
@@ -117,7 +117,7 @@ impl AuthorizationServer {
     pub fn open_page(
         &self,
         page: &str,
-        browser: &BrowserSession,
+        browser: &LoginSession,
         now: Timestamp,
     ) -> Option<AuthorizationRequest> {
         let page: PageState = self.open_text("oauth page", page)?;

@@ -13,7 +13,7 @@ const NAME_CHARS_MAX: usize = 100;
 
 /// A client, as far as it is known.
 #[derive(Clone, Debug, PartialEq)]
-pub struct OAuthClient {
+pub struct GrantClient {
     /// Its `client_id`.
     pub id: String,
     /// What it calls itself; anybody may say anything there.
@@ -85,7 +85,7 @@ impl ClientMetadata {
         &self,
         id: &str,
         auth: ClientAuth,
-    ) -> Result<OAuthClient, InvalidClientMetadata> {
+    ) -> Result<GrantClient, InvalidClientMetadata> {
         let names = |list: &Option<Vec<String>>, name: &str| {
             list.as_ref()
                 .is_none_or(|list| list.iter().any(|it| it == name))
@@ -104,7 +104,7 @@ impl ClientMetadata {
         });
         let name = self.client_name.as_deref().map(str::trim);
         let name = name.filter(|name| !name.is_empty());
-        Ok(OAuthClient {
+        Ok(GrantClient {
             id: id.to_owned(),
             name: name.map(|name| name.chars().take(NAME_CHARS_MAX).collect()),
             redirect_uris: redirect_uris.collect::<Result<_, _>>()?,
@@ -113,7 +113,7 @@ impl ClientMetadata {
     }
 }
 
-impl OAuthClient {
+impl GrantClient {
     /// `wanted`, if it is one of those that the client has. One that has one alone need not name it.
     pub fn redirect_uri(&self, wanted: Option<&str>) -> Option<RedirectUri> {
         let Some(wanted) = wanted else {
@@ -146,8 +146,8 @@ pub(super) struct ClientBody {
     secret: Option<String>,
 }
 
-impl From<&OAuthClient> for ClientBody {
-    fn from(client: &OAuthClient) -> Self {
+impl From<&GrantClient> for ClientBody {
+    fn from(client: &GrantClient) -> Self {
         Self {
             name: client.name.clone(),
             redirect_uris: client
@@ -164,7 +164,7 @@ impl From<&OAuthClient> for ClientBody {
 }
 
 impl ClientBody {
-    pub(super) fn into_client(self, id: &str) -> Option<OAuthClient> {
+    pub(super) fn into_client(self, id: &str) -> Option<GrantClient> {
         let auth = match self.secret {
             None => ClientAuth::Public,
             Some(secret) => {
@@ -173,7 +173,7 @@ impl ClientBody {
             }
         };
         let uris = self.redirect_uris.iter();
-        Some(OAuthClient {
+        Some(GrantClient {
             id: id.to_owned(),
             name: self.name,
             redirect_uris: uris
@@ -186,7 +186,7 @@ impl ClientBody {
 
 /// What a client that registered is told (RFC 7591, section 3.2.1).
 pub(super) fn registration_response(
-    client: &OAuthClient,
+    client: &GrantClient,
     method: &str,
     secret: Option<&str>,
     issued: i64,

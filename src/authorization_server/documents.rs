@@ -6,7 +6,7 @@ use http::{Request, StatusCode, header::CACHE_CONTROL};
 use tokio::time::Instant;
 use url::Url;
 
-use super::client::{ClientAuth, ClientMetadata, InvalidClientMetadata, OAuthClient};
+use super::client::{ClientAuth, ClientMetadata, GrantClient, InvalidClientMetadata};
 use crate::{egress::EgressClient, lock::lock};
 
 /// Documents that are kept; of more, those that are kept longest go.
@@ -22,7 +22,7 @@ pub(super) struct DocumentCache(Mutex<HashMap<String, CachedDocument>>);
 
 #[derive(Debug)]
 struct CachedDocument {
-    client: OAuthClient,
+    client: GrantClient,
     until: Instant,
 }
 
@@ -56,7 +56,7 @@ impl DocumentCache {
         &self,
         client_id: &str,
         egress: &EgressClient,
-    ) -> Result<OAuthClient, DocumentError> {
+    ) -> Result<GrantClient, DocumentError> {
         let now = Instant::now();
         if let Some(known) = lock(&self.0).get(client_id)
             && now < known.until
@@ -103,7 +103,7 @@ fn check_url(client_id: &str) -> Result<(), DocumentError> {
 async fn fetch(
     client_id: &str,
     egress: &EgressClient,
-) -> Result<(OAuthClient, Duration), DocumentError> {
+) -> Result<(GrantClient, Duration), DocumentError> {
     let request = Request::get(client_id).header("accept", "application/json");
     let request = request.body(Vec::new()).map_err(|_| DocumentError::Url)?;
     // Where a document is, is who the client is: redirects are not followed.

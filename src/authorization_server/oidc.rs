@@ -16,8 +16,7 @@ use tokio::time::Instant;
 use url::{Url, form_urlencoded};
 
 use super::{
-    AuthorizationRequest, AuthorizationServer, BrowserSession, LoggedIn, ServerError, secret,
-    tokens,
+    AuthorizationRequest, AuthorizationServer, LoggedIn, LoginSession, ServerError, secret, tokens,
 };
 use crate::{
     auth::{
@@ -56,12 +55,12 @@ pub struct OidcIssuer {
     config: OidcLogin,
     egress: EgressClient,
     verifier: JwtVerifier,
-    metadata: Mutex<Option<(Instant, IssuerMetadata)>>,
+    metadata: Mutex<Option<(Instant, LoginIssuerMetadata)>>,
 }
 
 /// What the issuer says of itself.
 #[derive(Clone, Debug, Deserialize)]
-struct IssuerMetadata {
+struct LoginIssuerMetadata {
     issuer: String,
     authorization_endpoint: Url,
     token_endpoint: Url,
@@ -157,7 +156,7 @@ impl OidcIssuer {
         })
     }
 
-    async fn metadata(&self) -> Result<IssuerMetadata, OidcError> {
+    async fn metadata(&self) -> Result<LoginIssuerMetadata, OidcError> {
         if let Some((since, known)) = &*lock(&self.metadata)
             && since.elapsed() < METADATA_KEPT
         {
@@ -168,7 +167,7 @@ impl OidcIssuer {
         let url = Url::parse(&url).map_err(|error| OidcError::Refused(error.to_string()))?;
         let response = self.egress.get(&url).await?;
         let is_there = response.status() == StatusCode::OK;
-        let found: Option<IssuerMetadata> = serde_json::from_slice(response.body()).ok();
+        let found: Option<LoginIssuerMetadata> = serde_json::from_slice(response.body()).ok();
         let found = found.filter(|_| is_there);
         let found = found.filter(|found| is_same_issuer(issuer, &found.issuer));
         let found = found.ok_or(OidcError::Metadata(url))?;
@@ -200,7 +199,7 @@ impl OidcIssuer {
     /// A request to the token endpoint, with what shows who we are.
     fn token_request(
         &self,
-        metadata: &IssuerMetadata,
+        metadata: &LoginIssuerMetadata,
         params: &[(&str, &str)],
     ) -> Result<Request<Vec<u8>>, OidcError> {
         let mut form = form_urlencoded::Serializer::new(String::new());
@@ -247,7 +246,7 @@ impl OidcIssuer {
     }
 }
 
-impl IssuerMetadata {
+impl LoginIssuerMetadata {
     /// Whether a secret goes into the header, as it does where nothing is said (RFC 8414, section 2).
     fn takes_basic(&self) -> bool {
         let methods = self.token_endpoint_auth_methods_supported.as_ref();
@@ -267,7 +266,7 @@ impl AuthorizationServer {
         &self,
         issuer: &OidcIssuer,
         request: &AuthorizationRequest,
-        browser: &BrowserSession,
+        browser: &LoginSession,
         now: Timestamp,
     ) -> Result<String, OidcError> {
         let metadata = issuer.metadata().await?;
@@ -303,7 +302,7 @@ impl AuthorizationServer {
         &self,
         issuer: &OidcIssuer,
         callback: LoginCallback<'_>,
-        browser: &BrowserSession,
+        browser: &LoginSession,
         now: Timestamp,
     ) -> Result<(AuthorizationRequest, LoggedIn), OidcError> {
         let state: Option<LoginState> = self.open_text("oauth login", callback.state);

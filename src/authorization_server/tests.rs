@@ -12,7 +12,7 @@ const RESOURCE: &str = "http://localhost/mcp";
 
 struct Setup {
     server: AuthorizationServer,
-    client: OAuthClient,
+    client: GrantClient,
     store: Store,
     now: Timestamp,
     _data: TempDir,
@@ -74,7 +74,7 @@ impl Setup {
         (grant, code)
     }
 
-    async fn exchange(&self, code: &str, seconds: i64) -> Result<IssuedTokens, TokenError> {
+    async fn exchange(&self, code: &str, seconds: i64) -> Result<IssuedTokens, TokenRequestError> {
         self.exchange_for(code, &Narrowing::default(), seconds)
             .await
     }
@@ -84,7 +84,7 @@ impl Setup {
         code: &str,
         narrowing: &Narrowing,
         seconds: i64,
-    ) -> Result<IssuedTokens, TokenError> {
+    ) -> Result<IssuedTokens, TokenRequestError> {
         let params = CodeParams {
             code,
             redirect_uri: Some("http://localhost:7/cb"),
@@ -96,7 +96,7 @@ impl Setup {
             .await
     }
 
-    async fn refresh(&self, token: &str, seconds: i64) -> Result<IssuedTokens, TokenError> {
+    async fn refresh(&self, token: &str, seconds: i64) -> Result<IssuedTokens, TokenRequestError> {
         let now = self.now + SignedDuration::from_secs(seconds);
         self.server
             .refresh(&self.client, token, &Narrowing::default(), now)
@@ -118,7 +118,7 @@ fn settings() -> Settings {
     }
 }
 
-fn rejection(result: Result<IssuedTokens, TokenError>) -> &'static str {
+fn rejection(result: Result<IssuedTokens, TokenRequestError>) -> &'static str {
     result.err().and_then(|why| why.reason()).unwrap_or("none")
 }
 

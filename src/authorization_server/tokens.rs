@@ -9,8 +9,8 @@ use sha2::{Digest, Sha256};
 
 use super::{
     AuthorizationRequest, AuthorizationServer, ServerError,
-    access_tokens::AccessToken,
-    client::OAuthClient,
+    access_tokens::IssuedAccessToken,
+    client::GrantClient,
     grant::Grant,
     secret::{self, ACCESS_PREFIX, CODE_PREFIX, REFRESH_PREFIX},
 };
@@ -65,7 +65,7 @@ pub struct IssuedTokens {
 
 /// Why a client gets no tokens (RFC 6749, section 5.2).
 #[derive(Debug, thiserror::Error)]
-pub enum TokenError {
+pub enum TokenRequestError {
     /// The client did not show who it is, or is unknown; it registers anew.
     #[error("the client is unknown, or its secret is wrong")]
     Client,
@@ -134,7 +134,7 @@ impl GrantRejection {
     }
 }
 
-impl TokenError {
+impl TokenRequestError {
     /// The code of the error.
     pub const fn code(&self) -> &'static str {
         match self {
@@ -162,7 +162,7 @@ impl TokenError {
     }
 }
 
-impl From<GrantRejection> for TokenError {
+impl From<GrantRejection> for TokenRequestError {
     fn from(why: GrantRejection) -> Self {
         Self::Grant(why)
     }
@@ -195,15 +195,15 @@ impl AuthorizationServer {
     /// Why the client gets no tokens.
     pub async fn exchange_code(
         &self,
-        client: &OAuthClient,
+        client: &GrantClient,
         params: CodeParams<'_>,
         narrowing: &Narrowing,
         now: Timestamp,
-    ) -> Result<IssuedTokens, TokenError> {
+    ) -> Result<IssuedTokens, TokenRequestError> {
         let token = self.known_token(params.code, TokenKind::Code).await?;
         if token.stored.spent.is_some() {
             self.revoke_grant(&token.grant.id).await?;
-            return Err(TokenError::Replayed(Box::new(token.grant)));
+            return Err(TokenRequestError::Replayed(Box::new(token.grant)));
         }
         if token.body.expires <= now {
             return Err(GrantRejection::Expired.into());
@@ -230,11 +230,11 @@ impl AuthorizationServer {
     /// Why the client gets no tokens.
     pub async fn refresh(
         &self,
-        client: &OAuthClient,
+        client: &GrantClient,
         refresh_token: &str,
         narrowing: &Narrowing,
         now: Timestamp,
-    ) -> Result<IssuedTokens, TokenError> {
+    ) -> Result<IssuedTokens, TokenRequestError> {
         let token = self.known_token(refresh_token, TokenKind::Refresh).await?;
         if token.grant.client != client.id {
             return Err(GrantRejection::Client.into());
@@ -252,7 +252,7 @@ impl AuthorizationServer {
         narrowing: &Narrowing,
         grace: Duration,
         now: Timestamp,
-    ) -> Result<IssuedTokens, TokenError> {
+    ) -> Result<IssuedTokens, TokenRequestError> {
         let KnownToken {
             stored,
             body,
@@ -293,10 +293,10 @@ impl AuthorizationServer {
             TokenExchange::Gone => return Err(GrantRejection::Unknown.into()),
             TokenExchange::Replayed => {
                 self.revoke_grant(&grant.id).await?;
-                return Err(TokenError::Replayed(Box::new(grant)));
+                return Err(TokenRequestError::Replayed(Box::new(grant)));
             }
         }
-        let known = AccessToken {
+        let known = IssuedAccessToken {
             grant: grant.id.clone(),
             client: grant.client.clone(),
             subject: grant.subject.clone(),
@@ -341,9 +341,9 @@ impl AuthorizationServer {
     /// When it is the token of another client, or the store fails.
     pub async fn revoke_token(
         &self,
-        client: &OAuthClient,
+        client: &GrantClient,
         token: &str,
-    ) -> Result<Option<Grant>, TokenError> {
+    ) -> Result<Option<Grant>, TokenRequestError> {
         let kind = if token.starts_with(ACCESS_PREFIX) {
             TokenKind::Access
         } else {
@@ -351,7 +351,7 @@ impl AuthorizationServer {
         };
         let known = match self.known_token(token, kind).await {
             Ok(known) => known,
-            Err(TokenError::Grant(GrantRejection::Unknown)) => return Ok(None),
+            Err(TokenRequestError::Grant(GrantRejection::Unknown)) => return Ok(None),
             Err(error) => return Err(error),
         };
         if known.grant.client != client.id {
@@ -376,10 +376,10 @@ impl AuthorizationServer {
     pub(super) async fn load_access_token(
         &self,
         text: &str,
-    ) -> Result<AccessToken, TokenRejection> {
+    ) -> Result<IssuedAccessToken, TokenRejection> {
         let known = match self.known_token(text, TokenKind::Access).await {
             Ok(known) => known,
-            Err(TokenError::Server(error)) => {
+            Err(TokenRequestError::Server(error)) => {
                 tracing::error!(%error, "cannot look up an access token");
                 return Err(TokenRejection::Unknown);
             }
@@ -388,7 +388,7 @@ impl AuthorizationServer {
                 return Err(TokenRejection::Unknown);
             }
         };
-        Ok(AccessToken {
+        Ok(IssuedAccessToken {
             grant: known.grant.id,
             client: known.grant.client,
             subject: known.grant.subject,
@@ -398,9 +398,13 @@ impl AuthorizationServer {
         })
     }
 
-    async fn known_token(&self, text: &str, kind: TokenKind) -> Result<KnownToken, TokenError> {
+    async fn known_token(
+        &self,
+        text: &str,
+        kind: TokenKind,
+    ) -> Result<KnownToken, TokenRequestError> {
         let found = self.store.token(TokenHash::of(text)).await;
-        let unknown = || TokenError::Grant(GrantRejection::Unknown);
+        let unknown = || TokenRequestError::Grant(GrantRejection::Unknown);
         let (stored, grant) = found.map_err(ServerError::from)?.ok_or_else(unknown)?;
         let body: Option<TokenBody> = self.open(&token_place(&stored.hash), &stored.body);
         let body = body.filter(|body| {
@@ -446,16 +450,19 @@ fn token_place(hash: &TokenHash) -> String {
 }
 
 /// What of `body` new tokens are for.
-fn narrow(body: &TokenBody, wanted: &Narrowing) -> Result<(Scopes, Vec<String>), TokenError> {
+fn narrow(
+    body: &TokenBody,
+    wanted: &Narrowing,
+) -> Result<(Scopes, Vec<String>), TokenRequestError> {
     let granted = Scopes::parse(&body.scope);
     let scopes = match &wanted.scopes {
         None => granted,
         Some(scopes) if scopes.iter().all(|scope| granted.contains(scope)) => scopes.clone(),
-        Some(_) => return Err(TokenError::Scope),
+        Some(_) => return Err(TokenRequestError::Scope),
     };
     let is_granted = |resource: &String| body.resources.contains(resource);
     if !wanted.resources.iter().all(is_granted) {
-        return Err(TokenError::Target);
+        return Err(TokenRequestError::Target);
     }
     let resources = if wanted.resources.is_empty() {
         body.resources.clone()

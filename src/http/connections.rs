@@ -27,7 +27,7 @@ use crate::{
     oauth_client::SignIn,
     sign_in::{self, BROWSER_TTL, BrowserSession, LinkTarget, SignInPerson},
 };
-use page::{Notice, PageContext};
+use page::{PageContext, PageNotice};
 
 /// Bytes of a form; ours are smaller.
 const FORM_BYTES_MAX: usize = 16 << 10;
@@ -62,7 +62,7 @@ pub(super) async fn handle(
         .await;
     let Ok(form) = form else {
         return visit
-            .page(StatusCode::BAD_REQUEST, &Notice::InvalidForm)
+            .page(StatusCode::BAD_REQUEST, &PageNotice::InvalidForm)
             .await;
     };
     let form = form.to_bytes();
@@ -75,7 +75,7 @@ pub(super) async fn handle(
     };
     if visit.is_new || !sign_in::is_form_token(&field("token"), &visit.cookie) {
         return visit
-            .page(StatusCode::FORBIDDEN, &Notice::InvalidForm)
+            .page(StatusCode::FORBIDDEN, &PageNotice::InvalidForm)
             .await;
     }
     match field("action").as_str() {
@@ -89,7 +89,7 @@ pub(super) async fn handle(
         "leave" => visit.leave(),
         _ => {
             visit
-                .page(StatusCode::BAD_REQUEST, &Notice::InvalidForm)
+                .page(StatusCode::BAD_REQUEST, &PageNotice::InvalidForm)
                 .await
         }
     }
@@ -102,22 +102,24 @@ pub(super) async fn callback(edge: &HttpEdge, request: &Request<Incoming>) -> Re
     };
     let Some(session) = &visit.session else {
         return visit
-            .page(StatusCode::FORBIDDEN, &Notice::OtherBrowser)
+            .page(StatusCode::FORBIDDEN, &PageNotice::OtherBrowser)
             .await;
     };
     let query = request.uri().query().unwrap_or_default();
     match edge.proxy.finish_sign_in(query, session).await {
         Ok(SignIn::Done { server, .. }) => {
-            visit.page(StatusCode::OK, &Notice::SignedIn(server)).await
+            visit
+                .page(StatusCode::OK, &PageNotice::SignedIn(server))
+                .await
         }
         Ok(SignIn::Again(url)) => {
             visit
-                .page(StatusCode::OK, &Notice::Leaving(None, url))
+                .page(StatusCode::OK, &PageNotice::Leaving(None, url))
                 .await
         }
         Err(reason) => {
             visit
-                .page(StatusCode::BAD_REQUEST, &Notice::Failed(reason))
+                .page(StatusCode::BAD_REQUEST, &PageNotice::Failed(reason))
                 .await
         }
     }
@@ -150,16 +152,22 @@ impl<'e> Visit<'e> {
     /// The page for the link with `code`, or without one.
     async fn show(&self, code: Option<&str>) -> Response<Body> {
         let Some(code) = code else {
-            return self.page(StatusCode::OK, &Notice::None).await;
+            return self.page(StatusCode::OK, &PageNotice::None).await;
         };
         match (self.edge.proxy.sign_ins().target(code), &self.session) {
-            (None, _) => self.page(StatusCode::NOT_FOUND, &Notice::UnknownCode).await,
-            (Some(target), Some(session)) if !is_of(&target, session) => {
-                self.page(StatusCode::FORBIDDEN, &Notice::OtherPerson(target.person))
+            (None, _) => {
+                self.page(StatusCode::NOT_FOUND, &PageNotice::UnknownCode)
                     .await
             }
+            (Some(target), Some(session)) if !is_of(&target, session) => {
+                self.page(
+                    StatusCode::FORBIDDEN,
+                    &PageNotice::OtherPerson(target.person),
+                )
+                .await
+            }
             (Some(target), _) => {
-                self.page(StatusCode::OK, &Notice::Link(target, code.to_owned()))
+                self.page(StatusCode::OK, &PageNotice::Link(target, code.to_owned()))
                     .await
             }
         }
@@ -169,15 +177,22 @@ impl<'e> Visit<'e> {
     async fn enter(&mut self, code: &str) -> Response<Body> {
         let sign_ins = self.edge.proxy.sign_ins();
         let Some(target) = sign_ins.target(code) else {
-            return self.page(StatusCode::NOT_FOUND, &Notice::UnknownCode).await;
+            return self
+                .page(StatusCode::NOT_FOUND, &PageNotice::UnknownCode)
+                .await;
         };
         if self.session.as_ref().is_some_and(|it| !is_of(&target, it)) {
             return self
-                .page(StatusCode::FORBIDDEN, &Notice::OtherPerson(target.person))
+                .page(
+                    StatusCode::FORBIDDEN,
+                    &PageNotice::OtherPerson(target.person),
+                )
                 .await;
         }
         let Some(LinkTarget { person, server }) = sign_ins.take(code) else {
-            return self.page(StatusCode::NOT_FOUND, &Notice::UnknownCode).await;
+            return self
+                .page(StatusCode::NOT_FOUND, &PageNotice::UnknownCode)
+                .await;
         };
         if !self.open(person) {
             return plain(StatusCode::INTERNAL_SERVER_ERROR);
@@ -212,7 +227,7 @@ impl<'e> Visit<'e> {
         match found.map(|identity| identity.agent) {
             // A key is what is asked for here.
             Ok(agent) if agent.id == AgentId::ANONYMOUS => {
-                self.page(StatusCode::UNAUTHORIZED, &Notice::InvalidForm)
+                self.page(StatusCode::UNAUTHORIZED, &PageNotice::InvalidForm)
                     .await
             }
             Ok(agent)
@@ -229,14 +244,17 @@ impl<'e> Visit<'e> {
             }
             Ok(agent) => {
                 let person = SignInPerson::Agent(agent);
-                self.page(StatusCode::FORBIDDEN, &Notice::OtherPerson(person))
+                self.page(StatusCode::FORBIDDEN, &PageNotice::OtherPerson(person))
                     .await
             }
             Err(error) => {
                 let refused = request_log::refused_request(request);
                 governance.record_auth_failure(&error, peer.address, refused);
-                self.page(StatusCode::UNAUTHORIZED, &Notice::Failed(error.to_string()))
-                    .await
+                self.page(
+                    StatusCode::UNAUTHORIZED,
+                    &PageNotice::Failed(error.to_string()),
+                )
+                .await
             }
         }
     }
@@ -256,20 +274,22 @@ impl<'e> Visit<'e> {
     /// Sends the browser to the issuer of `server`.
     async fn start(&self, server: &str) -> Response<Body> {
         let (Some(session), Ok(server)) = (&self.session, ServerName::parse(server)) else {
-            return self.page(StatusCode::FORBIDDEN, &Notice::InvalidForm).await;
+            return self
+                .page(StatusCode::FORBIDDEN, &PageNotice::InvalidForm)
+                .await;
         };
         match self.edge.proxy.begin_sign_in(&server, session).await {
             Ok(url) if matches!(url.scheme(), "http" | "https") => {
-                self.page(StatusCode::OK, &Notice::Leaving(Some(server), url))
+                self.page(StatusCode::OK, &PageNotice::Leaving(Some(server), url))
                     .await
             }
             Ok(_) => {
                 let reason = "the issuer has no valid URL to sign in at".to_owned();
-                self.page(StatusCode::BAD_GATEWAY, &Notice::Failed(reason))
+                self.page(StatusCode::BAD_GATEWAY, &PageNotice::Failed(reason))
                     .await
             }
             Err(reason) => {
-                self.page(StatusCode::BAD_GATEWAY, &Notice::Failed(reason))
+                self.page(StatusCode::BAD_GATEWAY, &PageNotice::Failed(reason))
                     .await
             }
         }
@@ -278,12 +298,14 @@ impl<'e> Visit<'e> {
     /// Gives up what was granted for `server`.
     async fn revoke(&self, server: &str) -> Response<Body> {
         let (Some(session), Ok(server)) = (&self.session, ServerName::parse(server)) else {
-            return self.page(StatusCode::FORBIDDEN, &Notice::InvalidForm).await;
+            return self
+                .page(StatusCode::FORBIDDEN, &PageNotice::InvalidForm)
+                .await;
         };
         match self.edge.proxy.sign_out(&server, &session.person).await {
             Ok(()) => self.redirect(),
             Err(reason) => {
-                self.page(StatusCode::BAD_GATEWAY, &Notice::Failed(reason))
+                self.page(StatusCode::BAD_GATEWAY, &PageNotice::Failed(reason))
                     .await
             }
         }
@@ -304,7 +326,7 @@ impl<'e> Visit<'e> {
         response
     }
 
-    async fn page(&self, status: StatusCode, notice: &Notice) -> Response<Body> {
+    async fn page(&self, status: StatusCode, notice: &PageNotice) -> Response<Body> {
         let person = self.session.as_ref().map(|session| &session.person);
         let connections = match person {
             Some(person) => self.edge.proxy.connections(person.owner()).await,

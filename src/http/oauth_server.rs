@@ -206,14 +206,14 @@ impl OAuthRequest<'_> {
     }
 
     /// The body, which is a form.
-    async fn form(&mut self) -> Result<Form, Response<Body>> {
+    async fn form(&mut self) -> Result<OAuthForm, Response<Body>> {
         let is_form = self.content_type_is("application/x-www-form-urlencoded");
         if !is_form {
             let why = "the body is application/x-www-form-urlencoded";
             return Err(oauth_error(StatusCode::BAD_REQUEST, "invalid_request", why));
         }
         let body = self.body().await?;
-        Form::parse(&body)
+        OAuthForm::parse(&body)
             .map_err(|why| oauth_error(StatusCode::BAD_REQUEST, "invalid_request", &why))
     }
 
@@ -284,9 +284,9 @@ impl OAuthRequest<'_> {
 
 /// The parameters of a form.
 #[derive(Debug, Default)]
-struct Form(Vec<(String, String)>);
+struct OAuthForm(Vec<(String, String)>);
 
-impl Form {
+impl OAuthForm {
     /// Parameters but `resource` stand there once.
     fn parse(body: &[u8]) -> Result<Self, String> {
         let mut params: Vec<(String, String)> = Vec::new();
@@ -355,11 +355,11 @@ mod tests {
 
     #[test]
     fn a_parameter_stands_in_a_form_once() {
-        let form = Form::parse(b"a=1&resource=x&resource=y&b=a%20b").unwrap();
+        let form = OAuthForm::parse(b"a=1&resource=x&resource=y&b=a%20b").unwrap();
         assert_eq!(form.get("b"), Some("a b"));
         assert_eq!(form.all("resource").collect::<Vec<_>>(), ["x", "y"]);
         assert_eq!(form.get("c"), None);
-        let twice = Form::parse(b"code=1&code=2").unwrap_err();
+        let twice = OAuthForm::parse(b"code=1&code=2").unwrap_err();
         assert_eq!(twice, "the parameter code stands there twice");
     }
 }

@@ -25,7 +25,7 @@ use crate::{
 
 /// What a server and its authorization server say of themselves.
 #[derive(Clone, Debug)]
-pub(super) struct Discovered {
+pub(super) struct ServerMetadata {
     pub(super) metadata: IssuerMetadata,
     /// The parameter `resource` (RFC 8707).
     pub(super) resource: String,
@@ -51,7 +51,7 @@ pub(super) struct IssuerMetadata {
     pub(super) authorization_response_iss_parameter_supported: Option<bool>,
 }
 
-impl Discovered {
+impl ServerMetadata {
     /// The issuer; the origin of the token endpoint where it does not say.
     pub(super) fn issuer(&self) -> String {
         let origin = || {
@@ -76,11 +76,11 @@ pub(super) async fn discover(
     url: &Url,
     grant: &OAuthGrant,
     challenge: Option<&str>,
-) -> Result<Discovered, GrantError> {
+) -> Result<ServerMetadata, GrantError> {
     if let Some(issuer) = &grant.issuer {
         let metadata = issuer_metadata(egress, issuer).await?;
         let scopes = with_offline_access(grant.scopes.clone(), &metadata);
-        return Ok(Discovered {
+        return Ok(ServerMetadata {
             metadata,
             resource: to_resource(url),
             scopes,
@@ -117,7 +117,7 @@ pub(super) async fn discover(
     let resource = lock(&client.resource).take();
     // A server may name a part of itself; a foreign one would get its tokens from somebody else's consent.
     let resource = resource.filter(|resource| is_own_resource(resource, url));
-    Ok(Discovered {
+    Ok(ServerMetadata {
         metadata,
         resource: resource.unwrap_or_else(|| to_resource(url)),
         scopes,

@@ -13,7 +13,7 @@ use tokio::{
 
 use super::{
     AccessToken, GrantError, Grants, OAuthServer, SubjectToken, SubjectTokenKind, client_assertion,
-    discovery::{self, Discovered},
+    discovery::{self, ServerMetadata},
     grant_lock::GrantLock,
     quirks::Quirks,
     record::{self, GrantRecord, OpenGrant},
@@ -156,7 +156,7 @@ impl Grants {
         &self,
         server: &OAuthServer,
         slot: &Slot,
-        found: &Discovered,
+        found: &ServerMetadata,
         form: &Form<'_>,
     ) -> Renewed {
         let client = server.configured_client().ok_or(GrantError::NeedsSignIn)?;
@@ -389,7 +389,11 @@ impl Grants {
     }
 
     /// What the server and its issuer say of themselves.
-    async fn discover(&self, server: &OAuthServer, slot: &Slot) -> Result<Discovered, GrantError> {
+    async fn discover(
+        &self,
+        server: &OAuthServer,
+        slot: &Slot,
+    ) -> Result<ServerMetadata, GrantError> {
         let challenge = slot.challenge();
         let egress = server.egress()?;
         discovery::discover(egress, &server.url, &server.grant, challenge.as_deref()).await
@@ -428,7 +432,11 @@ impl From<TokenError> for GrantError {
 }
 
 /// What every request for a new token has.
-fn common_form<'a>(server: &'a OAuthServer, found: &'a Discovered, scopes: &'a str) -> Form<'a> {
+fn common_form<'a>(
+    server: &'a OAuthServer,
+    found: &'a ServerMetadata,
+    scopes: &'a str,
+) -> Form<'a> {
     let mut form: Form<'_> = vec![("resource", &found.resource)];
     if !scopes.is_empty() {
         form.push(("scope", scopes));

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::{
     GrantError, Grants, OAuthServer,
-    discovery::{self, Discovered, IssuerMetadata},
+    discovery::{self, IssuerMetadata, ServerMetadata},
     quirks::{self, Quirks},
     record::{self, GrantRecord, OpenGrant},
     token_endpoint::{ClientCredential, Form, OAuthClient, TokenEndpoint, shorten},
@@ -252,7 +252,7 @@ impl Grants {
     async fn client(
         &self,
         server: &OAuthServer,
-        found: &Discovered,
+        found: &ServerMetadata,
         request: &SignInRequest,
         scopes: &[String],
     ) -> Result<OAuthClient, GrantError> {
@@ -516,7 +516,11 @@ fn registration_key(issuer: &str, redirect_uri: &Url) -> String {
 }
 
 /// Refuses issuers that do not say that they have PKCE with S256, without which codes can be stolen.
-fn check_pkce(server: &OAuthServer, found: &Discovered, quirks: &Quirks) -> Result<(), GrantError> {
+fn check_pkce(
+    server: &OAuthServer,
+    found: &ServerMetadata,
+    quirks: &Quirks,
+) -> Result<(), GrantError> {
     let methods = found.metadata.code_challenge_methods_supported.as_deref();
     let is_trusted = quirks.hides_pkce || server.grant.issuer.is_some() || !found.is_published;
     match methods {
@@ -531,7 +535,7 @@ fn check_pkce(server: &OAuthServer, found: &Discovered, quirks: &Quirks) -> Resu
 /// Where somebody signs in, without `state` and PKCE.
 fn authorization_url(
     server: &OAuthServer,
-    found: &Discovered,
+    found: &ServerMetadata,
     quirks: &Quirks,
     begun: &BegunSignIn,
 ) -> Result<Url, GrantError> {

@@ -29,7 +29,11 @@ const COMMANDS: &[&str] = &[
     "list",
     "list servers",
     "login x",
+    "login-code a",
     "policy explain a t",
+    "secret list",
+    "sign-ins list",
+    "sign-ins revoke g",
 ];
 
 /// Configs that cannot be used, and what they are called.

@@ -155,7 +155,7 @@ async fn requests_that_lead_nowhere_are_logged_once_a_minute() {
     let ended = serving.end(Signal::TERM).await;
     for (path, message) in [
         ("/mcp", "request rejected: it has no credential"),
-        ("/mcp/servers/toolbox", "no valid credential"),
+        ("/mcp/servers/toolbox", "authentication refused"),
         ("/mcp/servers/none", "request rejected: unknown server"),
         (
             "/register",

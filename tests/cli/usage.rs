@@ -186,10 +186,14 @@ async fn help_says_what_there_is() {
       doctor       Find out why something does not work
       keys         Create, list and revoke API keys
       list         List servers, tools, resources or prompts
+      login        Sign in to a server in a browser
+      logout       Give up what a server granted
+      login-code   Print a one-time code with which a person signs in as an agent
       policy       Explain effective policies
       schema       Print the JSON Schema of the config
       secret       Set, list and remove secrets that the config refers to as `${secret:NAME}`
       serve        Run the gateway over HTTP
+      sign-ins     List and revoke what people granted to OAuth clients
       stdio        Run the gateway for one client on stdin and stdout
       help         Print this message or the help of the given subcommand(s)
 

@@ -42,7 +42,7 @@ pub(super) struct PageContext<'p> {
 }
 
 /// What a page says first.
-pub(super) enum Notice {
+pub(super) enum PageNotice {
     None,
     /// Something went wrong.
     Failed(String),
@@ -76,14 +76,14 @@ pub(super) fn set_headers(headers: &mut HeaderMap) {
 }
 
 /// A page.
-pub(super) fn render(page: &PageContext<'_>, notice: &Notice) -> Markup {
+pub(super) fn render(page: &PageContext<'_>, notice: &PageNotice) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width";
-                @if let Notice::Leaving(_, url) = notice {
+                @if let PageNotice::Leaving(_, url) = notice {
                     meta http-equiv="refresh" content=(format!("0;url={url}"));
                 }
                 title { "Tollbridge: connections" }
@@ -93,10 +93,10 @@ pub(super) fn render(page: &PageContext<'_>, notice: &Notice) -> Markup {
                 main {
                     h1 { "Connections" }
                     (render_notice(page, notice))
-                    @if !matches!(notice, Notice::Leaving(..)) {
+                    @if !matches!(notice, PageNotice::Leaving(..)) {
                         @match page.person {
                             Some(person) => (render_person(page, person)),
-                            None => @if !matches!(notice, Notice::Link(..)) { (render_entrance(page)) },
+                            None => @if !matches!(notice, PageNotice::Link(..)) { (render_entrance(page)) },
                         }
                     }
                 }
@@ -105,19 +105,19 @@ pub(super) fn render(page: &PageContext<'_>, notice: &Notice) -> Markup {
     }
 }
 
-fn render_notice(page: &PageContext<'_>, notice: &Notice) -> Markup {
+fn render_notice(page: &PageContext<'_>, notice: &PageNotice) -> Markup {
     let error = |text: Markup| html! { p.notice.error role="alert" { (text) } };
     match notice {
-        Notice::None => html! {},
-        Notice::Failed(reason) => error(html! { "This did not work: " (reason) }),
-        Notice::InvalidForm => error(html! { "The form has expired. Try again." }),
-        Notice::Leaving(server, url) => html! {
+        PageNotice::None => html! {},
+        PageNotice::Failed(reason) => error(html! { "This did not work: " (reason) }),
+        PageNotice::InvalidForm => error(html! { "The form has expired. Try again." }),
+        PageNotice::Leaving(server, url) => html! {
             p.notice role="status" {
                 "To sign in" @if let Some(server) = server { " to " b { (server.as_str()) } } ", go on to "
                 a href=(url) { (shown_host(url)) } "."
             }
         },
-        Notice::Link(LinkTarget { person, server }, code) => html! {
+        PageNotice::Link(LinkTarget { person, server }, code) => html! {
             p.notice role="status" {
                 @if let Some(server) = server {
                     "You are about to sign in to " b { (server.as_str()) } ". "
@@ -127,19 +127,19 @@ fn render_notice(page: &PageContext<'_>, notice: &Notice) -> Markup {
             }
             (button(page, "enter", ("code", code), "Continue"))
         },
-        Notice::OtherBrowser => error(html! {
+        PageNotice::OtherBrowser => error(html! {
             "This sign-in was not begun in this browser, so nothing was connected. Open the link of your client again."
         }),
-        Notice::OtherPerson(person) => error(html! {
+        PageNotice::OtherPerson(person) => error(html! {
             "This link is for " b { (person.name()) } ", and this browser is used by somebody else. Nothing was \
              connected. Leave first if you are " (person.name()) "."
         }),
-        Notice::SignedIn(server) => html! {
+        PageNotice::SignedIn(server) => html! {
             p.notice role="status" {
                 "You are signed in to " b { (server.as_str()) } ". Return to your client and go on there."
             }
         },
-        Notice::UnknownCode => error(html! {
+        PageNotice::UnknownCode => error(html! {
             "The code is unknown, used or expired. Make the call again to get a new link."
         }),
     }
@@ -250,11 +250,11 @@ mod tests {
             takes_keys: true,
         };
         let said = "<script>alert(1)</script>\"'&".to_owned();
-        let page = render(&context, &Notice::Failed(said)).into_string();
+        let page = render(&context, &PageNotice::Failed(said)).into_string();
         assert!(!page.contains("<script"), "{page}");
         let url = Url::parse("https://issuer.example/a?b=\"><script>&c=1").unwrap();
         let server = ServerName::parse("x").unwrap();
-        let page = render(&context, &Notice::Leaving(Some(server), url)).into_string();
+        let page = render(&context, &PageNotice::Leaving(Some(server), url)).into_string();
         assert!(!page.contains("<script"), "{page}");
     }
 }

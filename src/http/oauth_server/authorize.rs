@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use http::{Response, StatusCode};
 
-use super::{Form, OAuthRequest, browser, pages, redirect, resource_label};
+use super::{OAuthForm, OAuthRequest, browser, pages, redirect, resource_label};
 use crate::{
     audit::EventKind,
     auth::{Agent, token::TokenSubject},
     authorization_server::{
-        AuthorizationRequest, AuthorizeError, AuthorizeParams, BrowserSession, ClientError,
-        LoggedIn, LoginCallback, OidcError, RedirectUri, ServerError, redirect_url,
+        AuthorizationRequest, AuthorizeError, AuthorizeParams, ClientError, LoggedIn,
+        LoginCallback, LoginSession, OidcError, RedirectUri, ServerError, redirect_url,
     },
     clock,
     http::body::Body,
@@ -78,7 +78,7 @@ impl OAuthRequest<'_> {
         &self,
         request: &AuthorizationRequest,
         who: &LoggedIn,
-        browser: Option<BrowserSession>,
+        browser: Option<LoginSession>,
     ) -> Result<Response<Body>, ServerError> {
         let (server, now) = (self.server(), clock::now());
         if let Some(url) = server.approve_as_before(request, who, now).await? {
@@ -86,7 +86,7 @@ impl OAuthRequest<'_> {
         }
         let browser = match browser {
             Some(browser) => browser,
-            None => BrowserSession::new(Some(who.clone()), now)?,
+            None => LoginSession::new(Some(who.clone()), now)?,
         };
         let page = pages::Consent {
             action: browser::path(&self.issuer, "/oauth/authorize"),
@@ -117,7 +117,7 @@ impl OAuthRequest<'_> {
         let now = clock::now();
         let browser = match self.browser() {
             Some(browser) => browser,
-            None => BrowserSession::new(None, now)?,
+            None => LoginSession::new(None, now)?,
         };
         let settings = self.server().settings()?;
         if let Some(issuer) = &settings.login {
@@ -188,7 +188,7 @@ impl OAuthRequest<'_> {
     pub(super) fn page_request(
         &self,
         page: &str,
-    ) -> Result<(AuthorizationRequest, BrowserSession), Box<Response<Body>>> {
+    ) -> Result<(AuthorizationRequest, LoginSession), Box<Response<Body>>> {
         let browser = self.browser();
         let found = browser.and_then(|browser| {
             let request = self.server().open_page(page, &browser, clock::now())?;
@@ -261,7 +261,7 @@ impl OAuthRequest<'_> {
             return refusal;
         }
         let query = self.request.uri().query().unwrap_or_default();
-        let Ok(params) = Form::parse(query.as_bytes()) else {
+        let Ok(params) = OAuthForm::parse(query.as_bytes()) else {
             return self.not_logged_in(&OidcError::State);
         };
         let settings = match self.server().settings() {
@@ -316,7 +316,7 @@ impl OAuthRequest<'_> {
         who: LoggedIn,
     ) -> Result<Response<Body>, ServerError> {
         // What the browser was known by before somebody logged in counts no longer.
-        let browser = BrowserSession::new(Some(who), clock::now())?;
+        let browser = LoginSession::new(Some(who), clock::now())?;
         let next = browser::path(&self.issuer, "/oauth/authorize");
         self.with_browser(
             redirect(&format!("{next}?{}", request.to_query())),

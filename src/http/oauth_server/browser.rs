@@ -8,7 +8,7 @@ use url::Url;
 
 use super::{OAuthRequest, pages};
 use crate::{
-    authorization_server::{BrowserSession, ServerError},
+    authorization_server::{LoginSession, ServerError},
     clock,
     http::body::Body,
 };
@@ -23,7 +23,7 @@ const COOKIE_BYTES_MAX: usize = 4_096;
 
 impl OAuthRequest<'_> {
     /// The browser, as its cookie says.
-    pub(super) fn browser(&self) -> Option<BrowserSession> {
+    pub(super) fn browser(&self) -> Option<LoginSession> {
         let name = cookie_name(&self.issuer);
         let cookies = self.request.headers().get_all(COOKIE).iter();
         let pairs = cookies.filter_map(|value| value.to_str().ok());
@@ -39,11 +39,11 @@ impl OAuthRequest<'_> {
     pub(super) fn with_browser(
         &self,
         mut response: Response<Body>,
-        browser: &BrowserSession,
+        browser: &LoginSession,
     ) -> Result<Response<Body>, ServerError> {
         let name = cookie_name(&self.issuer);
         let value = self.server().seal_browser(browser)?;
-        let seconds = BrowserSession::LIFETIME.as_secs();
+        let seconds = LoginSession::LIFETIME.as_secs();
         let secure = if is_secure(&self.issuer) {
             "; Secure"
         } else {

@@ -8,13 +8,13 @@ use http::{
 use percent_encoding::percent_decode_str;
 use serde_json::json;
 
-use super::{Form, OAuthRequest, oauth_error};
+use super::{OAuthForm, OAuthRequest, oauth_error};
 use crate::{
     audit::EventKind,
     auth::token::Scopes,
     authorization_server::{
-        ClientMetadata, CodeParams, GrantRejection, IssuedTokens, Narrowing, OAuthClient,
-        RegistrationError, TokenError,
+        ClientMetadata, CodeParams, GrantClient, GrantRejection, IssuedTokens, Narrowing,
+        RegistrationError, TokenRequestError,
     },
     clock,
     http::{body::Body, json_response},
@@ -33,7 +33,7 @@ impl OAuthRequest<'_> {
                 if let Err(error) = revoked {
                     tracing::warn!(%error, "a grant of somebody who is no agent cannot be revoked");
                 }
-                self.token_error(&TokenError::Grant(GrantRejection::NoAgent))
+                self.token_error(&TokenRequestError::Grant(GrantRejection::NoAgent))
             }
             Ok(issued) => {
                 self.oauth.note_issued(&issued.grant);
@@ -43,13 +43,14 @@ impl OAuthRequest<'_> {
         }
     }
 
-    async fn issue(&self, form: &Form) -> Result<IssuedTokens, TokenError> {
+    async fn issue(&self, form: &OAuthForm) -> Result<IssuedTokens, TokenRequestError> {
         let client = self.client(form).await?;
         let now = clock::now();
         let narrowing = self.narrowing(form)?;
         match form.get("grant_type") {
             Some("authorization_code") => {
-                let param = |name, missing| form.get(name).ok_or(TokenError::Request(missing));
+                let param =
+                    |name, missing| form.get(name).ok_or(TokenRequestError::Request(missing));
                 let params = CodeParams {
                     code: param("code", "code is missing")?,
                     redirect_uri: form.get("redirect_uri"),
@@ -61,39 +62,39 @@ impl OAuthRequest<'_> {
             }
             Some("refresh_token") => {
                 let token = form.get("refresh_token");
-                let token = token.ok_or(TokenError::Request("refresh_token is missing"))?;
+                let token = token.ok_or(TokenRequestError::Request("refresh_token is missing"))?;
                 self.server().refresh(&client, token, &narrowing, now).await
             }
-            Some(_) => Err(TokenError::GrantType),
-            None => Err(TokenError::Request("grant_type is missing")),
+            Some(_) => Err(TokenRequestError::GrantType),
+            None => Err(TokenRequestError::Request("grant_type is missing")),
         }
     }
 
     /// The client that shows itself in the header or in the form (RFC 6749, section 2.3.1).
-    async fn client(&self, form: &Form) -> Result<OAuthClient, TokenError> {
+    async fn client(&self, form: &OAuthForm) -> Result<GrantClient, TokenRequestError> {
         let header = self.request.headers().get(AUTHORIZATION);
         let basic = match header {
-            Some(value) => Some(basic_credentials(value).ok_or(TokenError::Client)?),
+            Some(value) => Some(basic_credentials(value).ok_or(TokenRequestError::Client)?),
             None => None,
         };
         let (id, secret) = match (&basic, form.get("client_id")) {
             (Some((id, secret)), named) => {
                 if named.is_some_and(|named| named != id) || form.get("client_secret").is_some() {
                     let twice = "the client shows itself in the header or in the body, not in both";
-                    return Err(TokenError::Request(twice));
+                    return Err(TokenRequestError::Request(twice));
                 }
                 (id.as_str(), Some(secret.as_str()))
             }
             (None, Some(id)) => (id, form.get("client_secret")),
-            (None, None) => return Err(TokenError::Request("client_id is missing")),
+            (None, None) => return Err(TokenRequestError::Request("client_id is missing")),
         };
         self.server().authenticate_client(id, secret).await
     }
 
-    fn narrowing(&self, form: &Form) -> Result<Narrowing, TokenError> {
+    fn narrowing(&self, form: &OAuthForm) -> Result<Narrowing, TokenRequestError> {
         let resources = form.all("resource").map(|resource| {
             self.canonical_resource(Some(resource))
-                .ok_or(TokenError::Target)
+                .ok_or(TokenRequestError::Target)
         });
         let scopes = form.get("scope").map(Scopes::parse);
         Ok(Narrowing {
@@ -102,11 +103,11 @@ impl OAuthRequest<'_> {
         })
     }
 
-    fn token_error(&self, why: &TokenError) -> Response<Body> {
-        if let TokenError::Server(error) = why {
+    fn token_error(&self, why: &TokenRequestError) -> Response<Body> {
+        if let TokenRequestError::Server(error) = why {
             return Self::failed(error);
         }
-        if let TokenError::Replayed(grant) = why {
+        if let TokenRequestError::Replayed(grant) = why {
             self.end_sessions(&grant.subject);
             let detail = "a code or refresh token of it was used twice";
             self.record(
@@ -120,14 +121,14 @@ impl OAuthRequest<'_> {
             self.refused(reason);
         }
         let status = match why {
-            TokenError::Client => StatusCode::UNAUTHORIZED,
-            TokenError::Grant(_)
-            | TokenError::GrantType
-            | TokenError::Replayed(_)
-            | TokenError::Request(_)
-            | TokenError::Scope
-            | TokenError::Server(_)
-            | TokenError::Target => StatusCode::BAD_REQUEST,
+            TokenRequestError::Client => StatusCode::UNAUTHORIZED,
+            TokenRequestError::Grant(_)
+            | TokenRequestError::GrantType
+            | TokenRequestError::Replayed(_)
+            | TokenRequestError::Request(_)
+            | TokenRequestError::Scope
+            | TokenRequestError::Server(_)
+            | TokenRequestError::Target => StatusCode::BAD_REQUEST,
         };
         let mut response = oauth_error(status, why.code(), &why.to_string());
         if status == StatusCode::UNAUTHORIZED {
@@ -186,7 +187,7 @@ impl OAuthRequest<'_> {
         let revoked = async {
             let client = self.client(&form).await?;
             let token = form.get("token");
-            let token = token.ok_or(TokenError::Request("token is missing"))?;
+            let token = token.ok_or(TokenRequestError::Request("token is missing"))?;
             self.server().revoke_token(&client, token).await
         };
         match revoked.await {
@@ -196,7 +197,7 @@ impl OAuthRequest<'_> {
                 self.record(EventKind::GrantRevoked, &grant.id, client, "by its client");
                 json_response(StatusCode::OK, "{}")
             }
-            Ok(None) | Err(TokenError::Grant(GrantRejection::Unknown)) => {
+            Ok(None) | Err(TokenRequestError::Grant(GrantRejection::Unknown)) => {
                 json_response(StatusCode::OK, "{}")
             }
             Err(why) => self.token_error(&why),

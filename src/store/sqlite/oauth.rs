@@ -16,7 +16,7 @@ use crate::{
 };
 
 #[derive(Debug, FromRow)]
-struct GrantRow {
+struct OAuthGrantRow {
     id: String,
     client: String,
     agent: Option<Vec<u8>>,
@@ -26,8 +26,8 @@ struct GrantRow {
     expires_ms: i64,
 }
 
-impl From<GrantRow> for StoredOAuthGrant {
-    fn from(row: GrantRow) -> Self {
+impl From<OAuthGrantRow> for StoredOAuthGrant {
+    fn from(row: OAuthGrantRow) -> Self {
         Self {
             id: row.id,
             client: row.client,
@@ -183,11 +183,12 @@ impl OAuthStore for Sqlite {
 
     fn grants(&self) -> BoxFuture<'_, Result<Vec<StoredOAuthGrant>, StoreError>> {
         Box::pin(async move {
-            let rows =
-                sqlx::query_as::<_, GrantRow>("SELECT * FROM oauth_grants ORDER BY created_ms, id")
-                    .fetch_all(&self.reader)
-                    .await
-                    .map_err(|error| self.map_error("reading grants", error))?;
+            let rows = sqlx::query_as::<_, OAuthGrantRow>(
+                "SELECT * FROM oauth_grants ORDER BY created_ms, id",
+            )
+            .fetch_all(&self.reader)
+            .await
+            .map_err(|error| self.map_error("reading grants", error))?;
             Ok(rows.into_iter().map(Into::into).collect())
         })
     }
@@ -225,11 +226,12 @@ impl OAuthStore for Sqlite {
             let Some(token) = row.and_then(|row| row.to_token()) else {
                 return Ok(None);
             };
-            let grant = sqlx::query_as::<_, GrantRow>("SELECT * FROM oauth_grants WHERE id = ?")
-                .bind(&token.grant)
-                .fetch_optional(&self.reader)
-                .await
-                .map_err(failed)?;
+            let grant =
+                sqlx::query_as::<_, OAuthGrantRow>("SELECT * FROM oauth_grants WHERE id = ?")
+                    .bind(&token.grant)
+                    .fetch_optional(&self.reader)
+                    .await
+                    .map_err(failed)?;
             Ok(grant.map(|grant| (token, grant.into())))
         })
     }

@@ -106,6 +106,9 @@ impl GatewayCore {
         identity::apply_with(config, &storage.storage.directory, storage.token_verifier());
         let governance = Governance::new(config, storage.storage.clone())?;
         let grants = storage.open_grants(&tasks);
+        if storage.has_store() {
+            authorization::spawn_grant_notices(&grants, storage.data_dir().to_owned(), &tasks);
+        }
         let (backends, updates) = Backends::new(config, context.launcher, Some(grants), &tasks);
         let store = storage.store().filter(|_| remembers).cloned();
         let proxy = Proxy::new(config, governance, backends, store, &tasks);

@@ -268,6 +268,14 @@ impl Grants {
         self.0.servers.load().contains_key(server)
     }
 
+    /// Whether people sign in to `server`.
+    pub fn is_interactive(&self, server: &ServerName) -> bool {
+        let servers = self.0.servers.load();
+        servers
+            .get(server)
+            .is_some_and(|server| server.is_interactive())
+    }
+
     /// Whether each agent has a grant of its own towards `server`.
     pub fn is_per_agent(&self, server: &ServerName) -> bool {
         let servers = self.0.servers.load();

@@ -1,14 +1,18 @@
 //! The built-in authorization server of a config.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
-use tokio::sync::watch;
+use tokio::sync::{broadcast::error::RecvError, watch};
 
 use crate::{
     authorization_server::{OidcIssuer, RegistrationLimits, Settings},
     config::{AuthMethod, Config, OAuthMode},
     control_socket,
     egress::{EgressClient, EgressError},
+    oauth_client::Grants,
     task::Tasks,
 };
 
@@ -39,16 +43,33 @@ pub(super) fn settings(config: &Config) -> Result<Option<Settings>, EgressError>
 /// Tells the other processes of the data directory when a token was revoked here.
 pub(super) fn spawn_notices(mut changes: watch::Receiver<()>, data_dir: PathBuf, tasks: &Tasks) {
     let stop = tasks.stop_token().clone();
-    let data_dir: Arc<PathBuf> = Arc::new(data_dir);
     tasks.spawn("revoked tokens", async move {
         loop {
             tokio::select! {
                 changed = changes.changed() => if changed.is_err() { return },
                 () = stop.cancelled() => return,
             }
-            for failure in control_socket::notify_all(&data_dir).await.failures {
-                tracing::warn!("a running gateway does not know of a revoked token yet: {failure}");
-            }
+            notify_others(&data_dir, "a revoked token").await;
         }
     });
+}
+
+/// Tells them when somebody signed in to a server here, or gave that up: they would go on with the token of before.
+pub(super) fn spawn_grant_notices(grants: &Grants, data_dir: PathBuf, tasks: &Tasks) {
+    let (mut changes, stop) = (grants.subscribe_changes(), tasks.stop_token().clone());
+    tasks.spawn("changed grants", async move {
+        loop {
+            tokio::select! {
+                changed = changes.recv() => if let Err(RecvError::Closed) = changed { return },
+                () = stop.cancelled() => return,
+            }
+            notify_others(&data_dir, "a changed grant").await;
+        }
+    });
+}
+
+async fn notify_others(data_dir: &Path, what: &str) {
+    for failure in control_socket::notify_all(data_dir).await.failures {
+        tracing::warn!("a running gateway does not know of {what} yet: {failure}");
+    }
 }

@@ -9,6 +9,7 @@ use super::{Grants, OAuthServer};
 use crate::{
     config::{GrantKind, Secret},
     names::AgentId,
+    store::GrantOwner,
 };
 
 /// Of so many agents the token is kept that they showed last.
@@ -77,7 +78,15 @@ impl Grants {
             let any = subjects.iter().next().map(|it| *it.key());
             any.and_then(|any| subjects.remove(&any));
         }
+        let is_first = subjects.is_empty();
         subjects.insert(agent, token);
+        // Servers that were waiting for somebody can be listed.
+        for server in servers
+            .values()
+            .filter(|it| is_first && it.takes_subjects())
+        {
+            self.tell(server, GrantOwner::Agent(agent));
+        }
     }
 }
 

@@ -105,6 +105,15 @@ impl Proxy {
         if !is_own {
             return failed(error);
         }
+        let grants = self.backends.grants();
+        if grants.is_some_and(|grants| !grants.is_interactive(server)) {
+            error.message = format!(
+                "{}; the gateway exchanges the token of the caller for one of the server: come with an access \
+                 token that is a JWT",
+                error.message
+            );
+            return failed(error);
+        }
         let target = LinkTarget {
             person: SignInPerson::Agent(client.agent.clone()),
             server: Some(server.clone()),
@@ -263,7 +272,7 @@ impl Proxy {
 /// Whether `owner` has a grant of its own towards `server`, or may get one. The grant that serves everybody is the
 /// operator's to get.
 fn may_sign_in(grants: &Grants, server: &ServerName, owner: GrantOwner) -> bool {
-    grants.serves(server) && (owner == GrantOwner::Gateway || grants.is_per_agent(server))
+    grants.is_interactive(server) && (owner == GrantOwner::Gateway || grants.is_per_agent(server))
 }
 
 /// The elicitation of a client that can show URLs.

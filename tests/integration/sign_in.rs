@@ -4,7 +4,7 @@ mod harness;
 
 use std::fmt::Write as _;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tollbridge::{
     names::ServerName,
     sign_in::{LinkTarget, SignInPerson},
@@ -84,6 +84,35 @@ async fn the_first_call_gives_a_link_and_the_next_one_is_answered() {
     let page = browser.sign_in(&link).await;
     assert!(page.contains("You are signed in to"), "{page}");
     assert_eq!(user(&call(&client, "3", "mcp_x_echo").await), "ada");
+    gateway.stop().await;
+}
+
+/// Tokens of callers are exchanged for those of the server, each for its own; the lists come from whoever came first.
+#[tokio::test]
+async fn tokens_of_callers_are_exchanged() {
+    let issuer = Issuer::start(Behaviour::default()).await;
+    issuer.add_client("gateway", Some("s"), &[]);
+    let server = ProtectedServer::start(&issuer).await;
+    let settings = format!(
+        "[governance]\nauth = [\"jwt\"]\nprice = \"0\"\n[jwt.idp]\nissuer = \"{}\"\n\
+         audience = [\"gateway\"]\n[agents.eng]\npolicy = {{ mode = \"all\" }}\n\
+         [[agents.match]]\nclaims = {{ sub = \"*\" }}\nagent = \"eng\"\n",
+        issuer.url()
+    );
+    let gateway = TestGateway::new().setting(&settings);
+    let gateway = gateway.section("x", &server.exchanging_config());
+    let gateway = gateway.launch().await;
+    let mut clients = Vec::new();
+    for name in ["ada", "bob"] {
+        let token = issuer.access_token(json!({"aud": "gateway", "sub": name}));
+        let who = Who { name, key: &token };
+        let client = gateway.client_of(who, Front::Streamable, "/mcp").await;
+        assert_eq!(user(&call(&client, "1", "mcp_x_echo").await), name);
+        clients.push((name, client));
+    }
+    for (name, client) in &clients {
+        assert_eq!(user(&call(client, "2", "mcp_x_echo").await), *name);
+    }
     gateway.stop().await;
 }
 

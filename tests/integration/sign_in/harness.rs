@@ -58,6 +58,15 @@ impl ProtectedServer {
         )
     }
 
+    /// The same where the tokens of callers are exchanged, by a client that the issuer knows.
+    pub(super) fn exchanging_config(&self) -> String {
+        let (url, issuer) = (self.scripted.config(), &self.issuer);
+        format!(
+            "{url}auth = {{ type = \"oauth2\", grant = \"token_exchange\", issuer = \"{issuer}\", \
+             client_id = \"gateway\", client_secret = \"s\" }}\n"
+        )
+    }
+
     /// Takes no token from now on that it got before.
     pub(super) fn refuse_known_tokens(&self) {
         let requests = self.scripted.received();

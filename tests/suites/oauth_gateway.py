@@ -52,6 +52,12 @@ def main() -> int:
                 [binary, "serve"], cwd=place, env=environment, stdout=log, stderr=log
             )
             try:
+                # A command that comes before would start a gateway of its own, which asks for tokens too.
+                started = time.monotonic()
+                while "clients connect to" not in (place / "log.txt").read_text():
+                    if time.monotonic() - started > STARTUP_SECONDS:
+                        return 1
+                    time.sleep(0.05)
                 return use(run)
             finally:
                 serving.terminate()

@@ -123,6 +123,9 @@ impl ClientHandler for Listener {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
+    // The crates here bring no provider of TLS that HTTP clients would take by themselves.
+    let installed = rustls::crypto::ring::default_provider().install_default();
+    installed.map_err(|_| "another provider of TLS is installed")?;
     let plan: Plan = match options.plan {
         Some(path) => serde_json::from_slice(&std::fs::read(path)?)?,
         None => Plan::default(),

@@ -18,6 +18,8 @@ mod oauth_probes;
 mod oauth_server;
 mod origin;
 mod request_log;
+mod responses;
+mod route;
 mod status_endpoints;
 mod streamable;
 mod timeouts;
@@ -26,10 +28,7 @@ mod unix_socket;
 
 use std::{borrow::Cow, sync::Arc};
 
-use ::http::{
-    HeaderMap, HeaderValue, Method as Verb, Request, Response, StatusCode,
-    header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE},
-};
+use ::http::{HeaderMap, HeaderValue, Method as Verb, Request, Response, StatusCode};
 use arc_swap::ArcSwap;
 use hyper::body::Incoming;
 
@@ -37,16 +36,15 @@ use crate::{
     auth::{Agent, AuthError, Credentials, Identity, MERGED_ROUTE, PeerCertificate, token::Scopes},
     authorization_server::AuthorizationServer,
     config::{Config, Listen},
-    limiter::{ByteBudgetExceeded, ConnectionPermit},
+    limiter::ConnectionPermit,
     mcp::{
-        GatewayId, Method, RpcError, envelope,
-        error::{self, FailureReason},
+        GatewayId, Method,
         gateway_headers::{self, GATEWAY_HEADER, HOPS_MAX},
         header,
     },
-    names::{PeerAddress, ProfileName, Scope, ServerName},
-    proxy::{self, Proxy},
-    session::{Client, ForwardedHeaders, registry::SessionRefused},
+    names::{PeerAddress, Scope},
+    proxy::Proxy,
+    session::{Client, ForwardedHeaders},
     status::{self, Status},
     task::{InFlight, Tasks},
 };
@@ -59,6 +57,13 @@ use oauth::{RequestTarget, ResourceServer};
 use oauth_server::{Endpoint, OAuthEdge};
 use origin::OriginGuard;
 use request_log::{RequestFault, RequestLog};
+pub(crate) use responses::overloaded_error;
+use responses::{
+    MCP_PATH_HINT, accepted, bad_post, challenged, json_response, method_not_allowed,
+    overloaded_response, retryable_response, rpc_error_response, session_not_opened, shutting_down,
+    text_response, with_retry_after, wrong_method,
+};
+use route::Route;
 pub(crate) use tls::{Certificate, Certificates, InvalidTls};
 
 /// What every HTTP handler needs.
@@ -583,116 +588,6 @@ fn missing_scopes(granted: &Scopes, method: &Method, scope: &Scope) -> Option<Sc
     granted.missing_for(*method == Method::ToolsCall, profile)
 }
 
-/// What a path leads to.
-#[derive(Clone, Debug, Eq, PartialEq)]
-enum Route {
-    /// Where a person signs in to servers.
-    Connections,
-    Health,
-    Mcp(Scope),
-    Messages,
-    Metrics,
-    /// Where clients look for an authorization server.
-    OAuth,
-    /// Where issuers send browsers back.
-    OAuthCallback,
-    /// Where issuers read who this client is.
-    OAuthClient,
-    Ready,
-    Sse(Scope),
-    Status,
-}
-
-impl Route {
-    fn parse(path: &str) -> Option<Self> {
-        match path.strip_suffix('/').unwrap_or(path) {
-            "/mcp" => Some(Self::Mcp(Scope::All)),
-            "/sse" => Some(Self::Sse(Scope::All)),
-            "/messages" => Some(Self::Messages),
-            "/connections" => Some(Self::Connections),
-            proxy::CALLBACK_PATH => Some(Self::OAuthCallback),
-            proxy::CLIENT_PATH => Some(Self::OAuthClient),
-            "/status" | "" => Some(Self::Status),
-            "/metrics" => Some(Self::Metrics),
-            "/healthz" => Some(Self::Health),
-            "/readyz" => Some(Self::Ready),
-            path if oauth_probes::is_probe(path) => Some(Self::OAuth),
-            path => {
-                if let Some(part) = path.strip_prefix("/mcp/") {
-                    return parse_scope(part).map(Self::Mcp);
-                }
-                path.strip_prefix("/sse/")
-                    .and_then(parse_scope)
-                    .map(Self::Sse)
-            }
-        }
-    }
-
-    /// The verbs it takes, and how the header `Allow` lists them.
-    fn allowed_methods(&self) -> (&'static [Verb], &'static str) {
-        match self {
-            Self::Health | Self::Metrics | Self::Ready | Self::Status => {
-                (&[Verb::GET, Verb::HEAD], "GET, HEAD")
-            }
-            Self::Mcp(_) => (&[Verb::GET, Verb::POST, Verb::DELETE], "GET, POST, DELETE"),
-            Self::Messages => (&[Verb::POST], "POST"),
-            Self::Connections | Self::OAuth => {
-                (&[Verb::GET, Verb::HEAD, Verb::POST], "GET, HEAD, POST")
-            }
-            Self::OAuthCallback | Self::OAuthClient => (&[Verb::GET, Verb::HEAD], "GET, HEAD"),
-            Self::Sse(_) => (&[Verb::GET], "GET"),
-        }
-    }
-
-    /// Whether clients speak MCP there, which is for agents only.
-    fn requires_agent(&self) -> bool {
-        match self {
-            Self::Mcp(_) | Self::Messages | Self::Sse(_) => true,
-            Self::Connections
-            | Self::Health
-            | Self::Metrics
-            | Self::OAuth
-            | Self::OAuthCallback
-            | Self::OAuthClient
-            | Self::Ready
-            | Self::Status => false,
-        }
-    }
-
-    /// Whether it is where clients are served, and not on a listener of its own.
-    fn is_for_clients(&self) -> bool {
-        let is_sign_in = matches!(
-            self,
-            Self::Connections | Self::OAuth | Self::OAuthCallback | Self::OAuthClient
-        );
-        is_sign_in || self.requires_agent()
-    }
-
-    fn scope(&self) -> Option<&Scope> {
-        match self {
-            Self::Mcp(scope) | Self::Sse(scope) => Some(scope),
-            Self::Connections
-            | Self::Health
-            | Self::Messages
-            | Self::Metrics
-            | Self::OAuth
-            | Self::OAuthCallback
-            | Self::OAuthClient
-            | Self::Ready
-            | Self::Status => None,
-        }
-    }
-}
-
-/// The scope that the end of a path names.
-fn parse_scope(path: &str) -> Option<Scope> {
-    if let Some(name) = path.strip_prefix("servers/") {
-        return ServerName::parse(name).ok().map(Scope::Server);
-    }
-    let name = path.strip_prefix("profiles/")?;
-    ProfileName::parse(name).ok().map(Scope::Profile)
-}
-
 /// Bytes of all names and values.
 fn header_bytes(headers: &HeaderMap) -> usize {
     let sizes = headers.iter();
@@ -701,178 +596,6 @@ fn header_bytes(headers: &HeaderMap) -> usize {
         .sum()
 }
 
-/// A short answer for people.
-fn text_response(status: StatusCode, message: &str) -> Response<Body> {
-    let mut response = Response::new(body::full_body(format!("{message}\n")));
-    *response.status_mut() = status;
-    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
-    response.headers_mut().insert(CONTENT_TYPE, plain);
-    response
-}
-
-/// An answer to what may succeed soon.
-fn retryable_response(status: StatusCode, message: &str) -> Response<Body> {
-    with_retry_after(text_response(status, message))
-}
-
-fn with_retry_after(mut response: Response<Body>) -> Response<Body> {
-    let seconds = HeaderValue::from(error::RETRY_SOON.as_secs());
-    response.headers_mut().insert(RETRY_AFTER, seconds);
-    response
-}
-
-/// What is said of new work for which there is no memory.
-pub(crate) fn overloaded_error(full: ByteBudgetExceeded) -> RpcError {
-    RpcError::new(error::INTERNAL, full.to_string())
-        .with_data(FailureReason::Overloaded.to_data())
-        .retry_soon()
-}
-
-/// The answer to a request for which there is no memory.
-fn overloaded_response(full: ByteBudgetExceeded) -> Response<Body> {
-    let status = StatusCode::SERVICE_UNAVAILABLE;
-    with_retry_after(rpc_error_response(status, None, &overloaded_error(full)))
-}
-
-/// The answer to a client for whom no session opens, to its request with this id.
-fn session_not_opened(why: SessionRefused, id: Option<&crate::mcp::Id>) -> Response<Body> {
-    match why {
-        SessionRefused::Closed => shutting_down(id),
-        SessionRefused::Full { .. } => {
-            let error = RpcError::new(error::INTERNAL, why.to_string())
-                .with_data(FailureReason::SessionsBusy.to_data())
-                .retry_soon();
-            with_retry_after(rpc_error_response(
-                StatusCode::TOO_MANY_REQUESTS,
-                id,
-                &error,
-            ))
-        }
-    }
-}
-
-/// The answer to a request without an agent, or whose token is not good for what it asks: the request with this
-/// id, where it has one.
-fn challenged(
-    failure: &AuthError,
-    id: Option<&crate::mcp::Id>,
-    challenge: HeaderValue,
-) -> Response<Body> {
-    // Whatever was asked: clients read why from JSON alone.
-    let error = RpcError::new(error::INVALID_REQUEST, failure.to_string());
-    let mut response = rpc_error_response(failure.status(), id, &error);
-    if failure.status() == StatusCode::SERVICE_UNAVAILABLE {
-        return with_retry_after(response);
-    }
-    response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
-    response
-}
-
-/// The answer to what is not taken because the gateway stops: whatever is in its place by then can
-/// be asked again.
-fn shutting_down(id: Option<&crate::mcp::Id>) -> Response<Body> {
-    let status = StatusCode::SERVICE_UNAVAILABLE;
-    with_retry_after(rpc_error_response(status, id, &proxy::draining_error()))
-}
-
-/// A JSON-RPC error as the body of an HTTP status.
-fn rpc_error_response(
-    status: StatusCode,
-    id: Option<&crate::mcp::Id>,
-    error: &RpcError,
-) -> Response<Body> {
-    json_response(status, envelope::encode_response(id, &Err(error.to_raw())))
-}
-
-/// The refusal of a POST that is no answer to what it asks.
-fn bad_post(status: StatusCode, message: &str) -> Response<Body> {
-    let error = RpcError::new(error::INVALID_REQUEST, message);
-    rpc_error_response(status, None, &error)
-}
-
-/// A JSON body.
-fn json_response(status: StatusCode, bytes: impl Into<bytes::Bytes>) -> Response<Body> {
-    let mut response = Response::new(body::full_body(bytes));
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.reserve(HEADERS_TYPICAL);
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
-}
-
-/// Headers that most requests have at most: hyper reads those of the next one into the memory of
-/// those of the answer.
-const HEADERS_TYPICAL: usize = 12;
-
-/// The answer to an accepted notification or response.
-fn accepted() -> Response<Body> {
-    let mut response = Response::new(body::full_body(""));
-    *response.status_mut() = StatusCode::ACCEPTED;
-    response
-}
-
-fn wrong_method(route: &Route) -> Response<Body> {
-    let (_, allowed) = route.allowed_methods();
-    let mut why = format!("allowed methods for this path: {allowed}");
-    if !route.requires_agent() {
-        why = format!("{why}; {MCP_PATH_HINT}");
-    }
-    method_not_allowed(allowed, &why)
-}
-
-/// What is said to who comes to a path where no MCP is spoken: most likely its client was given a URL
-/// without any.
-const MCP_PATH_HINT: &str = "MCP clients connect to /mcp";
-
-/// The refusal of a request that is not possible with its verb, and why.
-fn method_not_allowed(allowed: &'static str, why: &str) -> Response<Body> {
-    let mut response = text_response(StatusCode::METHOD_NOT_ALLOWED, why);
-    response
-        .headers_mut()
-        .insert(ALLOW, HeaderValue::from_static(allowed));
-    response
-}
-
 fn is_method(verb: &Verb, request: &Request<Incoming>) -> bool {
     request.method() == verb
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_lead_somewhere_or_nowhere() {
-        let check = |path: &str, expect: Option<Route>| {
-            assert_eq!(Route::parse(path), expect, "{path}");
-        };
-        let one = || Scope::Server(ServerName::parse("gh").unwrap());
-        check("/mcp", Some(Route::Mcp(Scope::All)));
-        check("/mcp/", Some(Route::Mcp(Scope::All)));
-        check("/mcp/servers/gh", Some(Route::Mcp(one())));
-        check("/sse/servers/gh", Some(Route::Sse(one())));
-        let reading = || Scope::Profile(ProfileName::parse("reading").unwrap());
-        check("/mcp/profiles/reading", Some(Route::Mcp(reading())));
-        check("/sse/profiles/reading/", Some(Route::Sse(reading())));
-        check("/mcp/profiles/", None);
-        check("/mcp/profiles/a/b", None);
-        check("/mcp/others/a", None);
-        check("/messages/", Some(Route::Messages));
-        check("/metrics", Some(Route::Metrics));
-        check("/", Some(Route::Status));
-        for probe in [
-            "/.well-known/oauth-protected-resource/mcp",
-            "/mcp/.well-known/openid-configuration",
-            "/register",
-            "/token",
-            "/authorize/",
-        ] {
-            check(probe, Some(Route::OAuth));
-        }
-        check("/tokens", None);
-        check("/mcp/token", None);
-        check("/mcp/servers/", None);
-        check("/mcp/servers/a/b", None);
-        check("/other", None);
-    }
 }

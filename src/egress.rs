@@ -136,17 +136,6 @@ impl EgressClient {
         self.fetch_within_limits(request, follows).await
     }
 
-    /// Sends `request`, which nothing redirects: what another place says would not count.
-    ///
-    /// # Errors
-    /// Why there is no response.
-    pub async fn fetch_here(
-        &self,
-        request: Request<Vec<u8>>,
-    ) -> Result<Response<Bytes>, EgressError> {
-        self.fetch_within_limits(request, false).await
-    }
-
     async fn fetch_within_limits(
         &self,
         request: Request<Vec<u8>>,

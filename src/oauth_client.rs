@@ -22,6 +22,7 @@ use tokio::sync::{OnceCell, broadcast};
 use url::Url;
 
 pub use self::{
+    discovery::client_metadata,
     sign_in::{SignIn, SignInRequest},
     slot::{AccessToken, Rejection},
     subject::{SubjectToken, SubjectTokenKind},

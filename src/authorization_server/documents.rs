@@ -107,7 +107,7 @@ async fn fetch(
     let request = Request::get(client_id).header("accept", "application/json");
     let request = request.body(Vec::new()).map_err(|_| DocumentError::Url)?;
     // Where a document is, is who the client is: redirects are not followed.
-    let response = egress.fetch_here(request).await;
+    let response = egress.fetch_unredirected(request).await;
     let response = response.map_err(|error| DocumentError::Fetch(error.to_string()))?;
     if response.status() != StatusCode::OK {
         let status = response.status().as_u16();

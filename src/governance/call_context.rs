@@ -223,23 +223,15 @@ impl CallContext {
 
     /// The line that is written before the call leaves.
     pub(super) fn opening_record(&self) -> Opened<'_> {
+        let user = self.agent().user.as_deref();
         Opened {
             id: self.id,
             ts: clock::now(),
             agent_id: self.agent().id,
             agent_name: self.agent().name.as_str().into(),
             team: self.agent().team.as_deref().map(Cow::from),
-            subject: self
-                .agent()
-                .user
-                .as_deref()
-                .map(|user| user.subject.as_str().into()),
-            act: self
-                .agent()
-                .user
-                .as_deref()
-                .and_then(|user| user.actor.as_deref())
-                .map(Cow::from),
+            subject: user.map(|user| user.subject.as_str().into()),
+            act: user.and_then(|user| user.actor.as_deref()).map(Cow::from),
             server: self.server().unwrap_or_default().into(),
             method: self.method().into(),
             tool: self.tool().map(Cow::from),
@@ -257,6 +249,7 @@ impl CallContext {
         arguments: Option<&'a RawValue>,
     ) -> Record<'a> {
         let session = self.client.session.as_ref();
+        let user = self.agent().user.as_deref();
         let (trace_id, parent_id) = self.trace().map(|trace| (trace.id, trace.parent)).unzip();
         Record {
             id: self.id,
@@ -265,17 +258,8 @@ impl CallContext {
             agent_id: self.agent().id,
             agent_name: self.agent().name.as_str().into(),
             team: self.agent().team.as_deref().map(Cow::from),
-            subject: self
-                .agent()
-                .user
-                .as_deref()
-                .map(|user| user.subject.as_str().into()),
-            act: self
-                .agent()
-                .user
-                .as_deref()
-                .and_then(|user| user.actor.as_deref())
-                .map(Cow::from),
+            subject: user.map(|user| user.subject.as_str().into()),
+            act: user.and_then(|user| user.actor.as_deref()).map(Cow::from),
             client: self.client.display_name(client_name).map(Cow::from),
             session_id: session.map(|session| session.log_id.as_str().into()),
             client_revision: Some(self.client.revision.as_str().into()),

@@ -243,8 +243,9 @@ fn metadata_places(issuer: &Url) -> Vec<Url> {
     paths.into_iter().map(place).collect()
 }
 
-/// What the gateway says of itself as a client, to issuers that register it or read its document.
-fn client_metadata(redirect_uri: &Url) -> Value {
+/// What the gateway says of itself as a client, to issuers that register it or read its document (RFC 7591,
+/// section 2).
+pub fn client_metadata(redirect_uri: &Url) -> Value {
     let is_web = redirect_uri.scheme() == "https";
     json!({
         "client_name": "Tollbridge",

@@ -20,7 +20,7 @@ use crate::{
         method::notice,
     },
     names::ServerName,
-    oauth_client::{GrantStatus, GrantSummary, Grants, SignIn, SignInRequest},
+    oauth_client::{GrantStatus, GrantSummary, Grants, SignIn, SignInRequest, client_metadata},
     router::Routed,
     session::{Call, Client, Event},
     sign_in::{BrowserSession, LinkTarget, SignInLink, SignInPerson},
@@ -245,16 +245,11 @@ impl Proxy {
     /// The document that issuers read who this client is (client metadata document).
     pub fn client_metadata(&self) -> Value {
         let base = self.sign_ins.base();
-        json!({
-            "client_id": format!("{base}{CLIENT_PATH}"),
-            "client_name": "Tollbridge",
-            "client_uri": format!("{base}/"),
-            "redirect_uris": [format!("{base}{CALLBACK_PATH}")],
-            "grant_types": ["authorization_code", "refresh_token"],
-            "response_types": ["code"],
-            "token_endpoint_auth_method": "none",
-            "application_type": "web",
-        })
+        let redirect_uri = Url::parse(&format!("{base}{CALLBACK_PATH}"));
+        let mut document = redirect_uri.map_or_else(|_| json!({}), |it| client_metadata(&it));
+        document["client_id"] = format!("{base}{CLIENT_PATH}").into();
+        document["client_uri"] = format!("{base}/").into();
+        document
     }
 
     /// Tells the clients that wait for it that `owner` has signed in to `server`.

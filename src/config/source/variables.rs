@@ -33,33 +33,30 @@ const SETTINGS: [&str; 2] = ["data_dir", "secrets"];
 /// Expands the strings of `node` that say where secrets are.
 pub(in crate::config) fn expand_settings<'e>(
     node: &mut Node,
-    (used, environment): (LoadScope<'e>, &'e Environment),
+    scope: (LoadScope<'e>, &'e Environment),
     sources: &'e ConfigTexts,
-    (values, diagnostics): (&mut SecretValues<'e>, &mut Diagnostics),
+    found: (&mut SecretValues<'e>, &mut Diagnostics),
 ) {
-    let mut expander = Expander {
-        used,
-        environment,
-        sources,
-        values,
-        findings: diagnostics,
-        lenient: false,
-    };
-    for key in SETTINGS {
-        let table = node.as_table_mut();
-        if let Some(entry) = table.and_then(|table| table.get_mut(key)) {
-            expander.expand_tree(&mut entry.node, &mut vec![key.to_owned()]);
-        }
-    }
+    expand_keys(node, scope, sources, found, |key| SETTINGS.contains(&key));
 }
 
-/// Expands every string below `node` but those that [`expand_settings`] has; where a variable has no value, that is reported, but where that is
-/// not `used`.
+/// Expands every string below `node` but those that [`expand_settings`] has; where a variable has no value, that is
+/// reported, but where that is not used.
 pub(in crate::config) fn expand_variables<'e>(
+    node: &mut Node,
+    scope: (LoadScope<'e>, &'e Environment),
+    sources: &'e ConfigTexts,
+    found: (&mut SecretValues<'e>, &mut Diagnostics),
+) {
+    expand_keys(node, scope, sources, found, |key| !SETTINGS.contains(&key));
+}
+
+fn expand_keys<'e>(
     node: &mut Node,
     (used, environment): (LoadScope<'e>, &'e Environment),
     sources: &'e ConfigTexts,
     (values, diagnostics): (&mut SecretValues<'e>, &mut Diagnostics),
+    is_wanted: impl Fn(&str) -> bool,
 ) {
     let mut expander = Expander {
         used,
@@ -70,7 +67,7 @@ pub(in crate::config) fn expand_variables<'e>(
         lenient: false,
     };
     for (key, entry) in node.as_table_mut().into_iter().flatten() {
-        if !SETTINGS.contains(&key.as_str()) {
+        if is_wanted(key) {
             expander.expand_tree(&mut entry.node, &mut vec![key.clone()]);
         }
     }

@@ -27,7 +27,7 @@ use std::{
 
 pub(crate) use crate::launcher::Confined;
 use crate::{
-    config::Server,
+    config::{Auth, Server},
     lock::lock,
     mcp::{Raw, Revision, method::notice},
     names::{AgentId, ServerName},
@@ -109,6 +109,9 @@ impl Backend {
         let live_config = LiveConfig::new(config);
         let shared = Arc::new(SharedState::new(name, config, &context.updates, tasks));
         let peer = GatewayPeer::new(context.gateway.clone(), shared.changes.clone());
+        let remote = config.transport.remote();
+        let takes_tokens = remote.is_some_and(|it| matches!(it.auth, Auth::OAuth2(_)));
+        let grants = context.grants.as_ref().filter(|_| takes_tokens);
         let connector = Arc::new(BackendConnector {
             server: name.clone(),
             live_config: Arc::clone(&live_config),
@@ -118,7 +121,7 @@ impl Backend {
             session_filters: context.session_filters.clone(),
             byte_budget: context.byte_budget.clone(),
             http_calls: context.http_calls.clone(),
-            grants: context.grants.clone(),
+            grants: grants.and_then(|grants| grants.towards(name)),
             shared,
         });
         let pool = ConnectionPool::of(config);

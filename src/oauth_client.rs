@@ -3,7 +3,7 @@
 //! A grant belongs to one owner: the gateway or an agent. Nobody else ever gets its tokens. The library finds
 //! authorization servers and chooses scopes; requests for tokens are ours (`token_endpoint`).
 //!
-//! [`Grants::access_token`] is what calls use. A token is renewed beside the calls once four fifths of its time have
+//! [`ServerGrants::access_token`] is what calls use. A token is renewed beside the calls once four fifths of its time have
 //! passed, and before one where it has passed or was rejected. One task of one process renews a grant at a time
 //! (`renewal`), also when nobody waits for it any more, and what an issuer gave is on disk before it is used.
 
@@ -17,18 +17,18 @@ use std::{
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
 use jiff::Timestamp;
-use rmcp::transport::auth::WWWAuthenticateParams;
 use tokio::sync::{OnceCell, broadcast};
 use url::Url;
 
 pub use self::{
     discovery::client_metadata,
+    server_grants::ServerGrants,
     sign_in::{SignIn, SignInRequest},
     slot::{AccessToken, Rejection},
-    subject::{SubjectToken, SubjectTokenKind},
 };
 use self::{
-    slot::{Slot, Usable},
+    slot::Slot,
+    subject::{SubjectToken, SubjectTokenKind},
     token_endpoint::{ClientCredential, OAuthClient},
 };
 use crate::{
@@ -44,10 +44,10 @@ use crate::{
 mod client_assertion;
 mod discovery;
 mod grant_lock;
-mod list_owner;
 mod quirks;
 mod record;
 mod renewal;
+mod server_grants;
 mod sign_in;
 mod slot;
 mod subject;
@@ -67,7 +67,6 @@ pub struct Grants(Arc<GrantsState>);
 struct GrantsState {
     parts: GrantsParts,
     servers: ArcSwap<HashMap<ServerName, Arc<OAuthServer>>>,
-    slots: DashMap<(ServerName, GrantOwner), Arc<Slot>>,
     /// What agents showed last, where a grant exchanges it.
     subjects: DashMap<AgentId, SubjectToken>,
     changes: broadcast::Sender<GrantChange>,
@@ -207,8 +206,26 @@ struct OAuthServer {
     name: ServerName,
     url: Url,
     grant: OAuthGrant,
-    egress: Egress,
+    /// How its authorization server may be reached.
+    egress: ArcSwap<EgressCell>,
+    /// The tokens of each owner. They are here so that nobody finds them by a name that another server has by now.
+    slots: DashMap<GrantOwner, Arc<Slot>>,
+}
+
+/// What the config says of requests to URLs that others name, and the client for them once there is one.
+#[derive(Debug)]
+struct EgressCell {
+    rules: Egress,
     client: OnceLock<EgressClient>,
+}
+
+impl EgressCell {
+    fn new(rules: &Egress) -> Arc<Self> {
+        Arc::new(Self {
+            rules: rules.clone(),
+            client: OnceLock::new(),
+        })
+    }
 }
 
 impl fmt::Debug for OAuthServer {
@@ -225,7 +242,6 @@ impl Grants {
         Self(Arc::new(GrantsState {
             parts,
             servers: ArcSwap::default(),
-            slots: DashMap::new(),
             subjects: DashMap::new(),
             changes: broadcast::Sender::new(CHANGES_MAX),
         }))
@@ -242,31 +258,32 @@ impl Grants {
             let Ok(url) = Url::parse(&remote.url.to_string()) else {
                 continue;
             };
-            let egress = config.egress.clone();
-            let is_same =
-                |it: &&Arc<OAuthServer>| it.url == url && it.grant == *grant && it.egress == egress;
+            let is_same = |it: &&Arc<OAuthServer>| it.url == url && it.grant == *grant;
             let known = before.get(name).filter(is_same).cloned();
-            let made = known.unwrap_or_else(|| {
-                self.0.slots.retain(|(server, _), _| server != name);
+            let server = known.unwrap_or_else(|| {
                 Arc::new(OAuthServer {
                     name: name.clone(),
                     url,
                     grant: grant.clone(),
-                    egress,
-                    client: OnceLock::new(),
+                    egress: ArcSwap::new(EgressCell::new(&config.egress)),
+                    slots: DashMap::new(),
                 })
             });
-            servers.insert(name.clone(), made);
+            if server.egress.load().rules != config.egress {
+                server.egress.store(EgressCell::new(&config.egress));
+            }
+            servers.insert(name.clone(), server);
         }
-        self.0
-            .slots
-            .retain(|(server, _), _| servers.contains_key(server));
         self.0.servers.store(Arc::new(servers));
     }
 
-    /// Whether requests to `server` need a token of these.
-    pub fn serves(&self, server: &ServerName) -> bool {
-        self.0.servers.load().contains_key(server)
+    /// The grants towards `server` as it is configured now; `None` where it takes no tokens of these.
+    pub fn towards(&self, server: &ServerName) -> Option<ServerGrants> {
+        let server = self.0.servers.load().get(server).cloned()?;
+        Some(ServerGrants {
+            grants: self.clone(),
+            server,
+        })
     }
 
     /// Whether people sign in to `server`.
@@ -282,81 +299,13 @@ impl Grants {
         let servers = self.0.servers.load();
         servers
             .get(server)
-            .is_some_and(|server| server.is_per_agent())
-    }
-
-    /// The token of `owner` for `server`. `caller` is the token that a grant by exchange exchanges; without it, the one
-    /// that the agent showed last.
-    ///
-    /// # Errors
-    /// Why there is none.
-    pub async fn access_token(
-        &self,
-        server: &ServerName,
-        owner: GrantOwner,
-        caller: Option<&SubjectToken>,
-    ) -> Result<AccessToken, GrantError> {
-        let server = self.server(server)?;
-        let owner = server.owner(owner);
-        let slot = self.slot(&server, owner);
-        match slot.usable(self.now()) {
-            Usable::Yes(token) => return Ok(token),
-            Usable::Due(token) => {
-                if let Ok(turn) = Arc::clone(&slot.renewing).try_lock_owned()
-                    && slot.failure().is_none()
-                {
-                    // Who is not waited for says nothing.
-                    drop(self.spawn_renewal(turn, server, owner, self.subject(owner, caller)));
-                }
-                return Ok(token);
-            }
-            Usable::No => {}
-        }
-        let turn = Arc::clone(&slot.renewing).lock_owned().await;
-        if let Some(token) = slot.last_resort(self.now()) {
-            return Ok(token);
-        }
-        if let Some(error) = slot.failure() {
-            return Err(error);
-        }
-        let caller = self.subject(owner, caller);
-        let renewed = self.spawn_renewal(turn, server, owner, caller);
-        renewed.await.unwrap_or_else(|_| {
-            Err(GrantError::Unreachable {
-                reason: "the gateway is stopping".to_owned(),
-            })
-        })
-    }
-
-    /// Says that `server` did not take `token`: `is_forbidden` for a 403, else it was a 401. With the header
-    /// `WWW-Authenticate` of its answer.
-    pub fn rejected(
-        &self,
-        server: &ServerName,
-        owner: GrantOwner,
-        token: &AccessToken,
-        (is_forbidden, challenge): (bool, Option<&str>),
-    ) -> Rejection {
-        let Ok(server) = self.server(server) else {
-            return Rejection::Final;
-        };
-        let slot = self.slot(&server, server.owner(owner));
-        let params = WWWAuthenticateParams::parse(challenge.unwrap_or_default(), &server.url);
-        if params.is_insufficient_scope() {
-            let scopes = params.scope.unwrap_or_default();
-            let scopes: Vec<_> = scopes.split_ascii_whitespace().map(str::to_owned).collect();
-            return slot.step_up(token, &scopes, server.is_interactive());
-        }
-        if is_forbidden {
-            return Rejection::Final;
-        }
-        slot.reject(token, challenge, self.now())
+            .is_some_and(|server| server.grant.is_per_agent())
     }
 
     /// Forgets what it has read of the store, which has changed.
     pub fn reread(&self) {
-        for slot in &self.0.slots {
-            slot.clear();
+        for server in self.0.servers.load().values() {
+            server.slots.iter().for_each(|slot| slot.clear());
         }
     }
 
@@ -393,19 +342,11 @@ impl Grants {
         })
     }
 
-    fn slot(&self, server: &OAuthServer, owner: GrantOwner) -> Arc<Slot> {
-        let key = (server.name.clone(), owner);
-        if let Some(slot) = self.0.slots.get(&key) {
-            return Arc::clone(&slot);
-        }
-        Arc::clone(&self.0.slots.entry(key).or_default())
-    }
-
-    fn subject(&self, owner: GrantOwner, caller: Option<&SubjectToken>) -> Option<SubjectToken> {
-        let shown = |agent| self.0.subjects.get(&agent).map(|it| it.clone());
+    /// The token that `owner` showed last.
+    fn subject(&self, owner: GrantOwner) -> Option<SubjectToken> {
         match owner {
-            GrantOwner::Gateway => caller.cloned(),
-            GrantOwner::Agent(agent) => caller.cloned().or_else(|| shown(agent)),
+            GrantOwner::Gateway => None,
+            GrantOwner::Agent(agent) => self.0.subjects.get(&agent).map(|it| it.clone()),
         }
     }
 
@@ -449,37 +390,37 @@ impl OAuthServer {
         self.grant.grant == GrantKind::AuthorizationCode
     }
 
-    fn is_per_agent(&self) -> bool {
-        match self.grant.grant {
-            GrantKind::AuthorizationCode => self.grant.per_user,
-            GrantKind::ClientCredentials => false,
-            GrantKind::IdJag | GrantKind::TokenExchange => self.takes_subjects(),
-        }
-    }
-
     /// Whose grant serves `caller`.
     fn owner(&self, caller: GrantOwner) -> GrantOwner {
-        if self.is_per_agent() {
+        if self.grant.is_per_agent() {
             caller
         } else {
             GrantOwner::Gateway
         }
     }
 
+    fn slot(&self, owner: GrantOwner) -> Arc<Slot> {
+        if let Some(slot) = self.slots.get(&owner) {
+            return Arc::clone(&slot);
+        }
+        Arc::clone(&self.slots.entry(owner).or_default())
+    }
+
     /// The client for whatever its authorization server is asked.
-    fn egress(&self) -> Result<&EgressClient, GrantError> {
-        if let Some(client) = self.client.get() {
-            return Ok(client);
+    fn egress(&self) -> Result<EgressClient, GrantError> {
+        let egress = self.egress.load();
+        if let Some(client) = egress.client.get() {
+            return Ok(client.clone());
         }
         let idp = self.grant.idp.as_ref().map(|idp| &idp.issuer);
         let issuers = self.grant.issuer.iter().chain(idp);
         let mut written: Vec<_> = issuers.filter_map(|url| Url::parse(url).ok()).collect();
         written.push(self.url.clone());
-        let made = EgressClient::new(&self.egress, &written);
+        let made = EgressClient::new(&egress.rules, &written);
         let made = made.map_err(|error| GrantError::Refused {
             reason: error.to_string(),
         })?;
-        Ok(self.client.get_or_init(|| made))
+        Ok(egress.client.get_or_init(|| made).clone())
     }
 
     /// The client that the config names.

@@ -1,7 +1,7 @@
 //! The access token that each request to a server with `auth.type = "oauth2"` carries.
 //!
 //! Held by the links of `transport`. Tokens come and go while a connection stands, so that none is kept here: each
-//! request asks [`Grants`] for the one of the moment, which costs a look as long as it is good. A token that the
+//! request asks [`ServerGrants`] for the one of the moment, which costs a look as long as it is good. A token that the
 //! server refuses is reported, and the request is sent once more with the next one.
 
 use std::sync::Arc;
@@ -10,9 +10,8 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header::WWW_AUTHENTICAT
 
 use super::{BackendError, SharedState};
 use crate::{
-    config::{Auth, GrantKind, Remote},
-    names::{AgentId, ServerName},
-    oauth_client::{AccessToken, GrantError, Grants, Rejection},
+    names::AgentId,
+    oauth_client::{AccessToken, GrantError, Rejection, ServerGrants},
     store::GrantOwner,
 };
 
@@ -26,15 +25,6 @@ pub(super) enum TokenOwner {
     /// Whoever the lists of a server come from that each agent signs in to: the operator, or the agent who did so
     /// first.
     Lists,
-}
-
-/// Whether each agent has tokens of its own for a server.
-pub(super) fn is_per_agent(remote: &Remote) -> bool {
-    let signs_in = match &remote.auth {
-        Auth::OAuth2(grant) => grant.grant == GrantKind::AuthorizationCode && grant.per_user,
-        Auth::Bearer { .. } | Auth::Header { .. } | Auth::None => false,
-    };
-    signs_in || remote.exchanges_tokens()
 }
 
 /// What `error` means for a call to a server that each agent has tokens of its own for, or not.
@@ -53,18 +43,16 @@ fn to_backend_error(error: GrantError, per_user: bool) -> BackendError {
 /// Gives each request of a link its token.
 #[derive(Clone, Debug)]
 pub(super) struct CredentialSource {
-    grants: Grants,
-    server: ServerName,
+    grants: ServerGrants,
     owner: TokenOwner,
     shared: Arc<SharedState>,
 }
 
 impl CredentialSource {
     /// The tokens of `owner` for the server of `shared`.
-    pub(super) fn new(grants: &Grants, owner: TokenOwner, shared: &Arc<SharedState>) -> Self {
+    pub(super) fn new(grants: &ServerGrants, owner: TokenOwner, shared: &Arc<SharedState>) -> Self {
         Self {
             grants: grants.clone(),
-            server: shared.server.clone(),
             owner,
             shared: Arc::clone(shared),
         }
@@ -136,7 +124,7 @@ impl CredentialSource {
 
     async fn token(&self) -> Result<OwnedToken, BackendError> {
         let owner = self.grant_owner().await?;
-        let found = self.grants.access_token(&self.server, owner, None).await;
+        let found = self.grants.access_token(owner).await;
         let token = found.map_err(|error| to_backend_error(error, self.is_per_agent()))?;
         Ok(OwnedToken { token, owner })
     }
@@ -146,7 +134,7 @@ impl CredentialSource {
             TokenOwner::Agent(agent) => Ok(GrantOwner::Agent(agent)),
             TokenOwner::Gateway => Ok(GrantOwner::Gateway),
             TokenOwner::Lists => {
-                let found = self.grants.list_owner(&self.server).await;
+                let found = self.grants.list_owner().await;
                 let owner = found.map_err(|error| to_backend_error(error, true))?;
                 self.shared.note_list_owner(owner);
                 Ok(owner)
@@ -175,7 +163,7 @@ impl CredentialSource {
             challenge,
         } = refusal;
         let said = (is_forbidden, challenge);
-        match self.grants.rejected(&self.server, *owner, token, said) {
+        match self.grants.rejected(*owner, token, said) {
             Rejection::Retry => Ok(true),
             Rejection::SignIn => Err(missing),
             Rejection::Final => Ok(false),

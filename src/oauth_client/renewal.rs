@@ -48,7 +48,7 @@ impl Grants {
         let (done, renewed) = oneshot::channel();
         let grants = self.clone();
         self.0.parts.tasks.spawn("oauth_renewal", async move {
-            let slot = grants.slot(&server, owner);
+            let slot = server.slot(owner);
             let result = grants.renew(&server, owner, &slot, caller.as_ref()).await;
             let result = match result {
                 Err(error) => {
@@ -163,7 +163,9 @@ impl Grants {
         let endpoint = found.token_endpoint();
         // Its time counts from here at the latest, however long the answer takes.
         let asked_at = self.now();
-        let tokens = self.ask(server.egress()?, &endpoint, &client, form).await?;
+        let tokens = self
+            .ask(&server.egress()?, &endpoint, &client, form)
+            .await?;
         let asked = form.iter().find(|(name, _)| *name == "scope");
         let asked = asked.map_or("", |(_, scopes)| scopes).split(' ');
         let asked = || asked.map(str::to_owned).collect();
@@ -199,7 +201,7 @@ impl Grants {
             }),
             is_configured: true,
         };
-        let of_idp = discovery::issuer_metadata(egress, &idp.issuer).await?;
+        let of_idp = discovery::issuer_metadata(&egress, &idp.issuer).await?;
         let idp_endpoint = TokenEndpoint {
             issuer: idp.issuer.clone(),
             url: of_idp.token_endpoint,
@@ -213,7 +215,7 @@ impl Grants {
         );
         let scopes = slot.with_wanted(&found.scopes);
         let asked_at = self.now();
-        let given = exchange.with_scopes(scopes).exchange_id_jag(egress).await;
+        let given = exchange.with_scopes(scopes).exchange_id_jag(&egress).await;
         let assertion = given.map_err(|error| from_exchange(&error))?;
         // Only the assertion carries what may be done: `scope` and `resource` could undo its limits.
         let form: Form<'_> = vec![
@@ -221,7 +223,7 @@ impl Grants {
             ("assertion", assertion.assertion().secret()),
         ];
         let tokens = self
-            .ask(egress, &found.token_endpoint(), &client, &form)
+            .ask(&egress, &found.token_endpoint(), &client, &form)
             .await?;
         let mut scopes: Vec<_> = assertion.scopes().iter().cloned().collect();
         scopes.sort();
@@ -281,7 +283,7 @@ impl Grants {
         let egress = server.egress()?;
         let asked_at = self.now();
         let answer = self
-            .ask(egress, &record.token_endpoint, &client, &form)
+            .ask(&egress, &record.token_endpoint, &client, &form)
             .await;
         let tokens = match answer {
             Ok(tokens) => tokens,
@@ -396,7 +398,7 @@ impl Grants {
     ) -> Result<ServerMetadata, GrantError> {
         let challenge = slot.challenge();
         let egress = server.egress()?;
-        discovery::discover(egress, &server.url, &server.grant, challenge.as_deref()).await
+        discovery::discover(&egress, &server.url, &server.grant, challenge.as_deref()).await
     }
 }
 
@@ -405,7 +407,7 @@ impl OAuthServer {
     fn is_kept_back_by(&self, error: &GrantError) -> bool {
         match error {
             GrantError::NeedsSignIn | GrantError::Store { .. } => false,
-            GrantError::Refused { .. } => !self.is_per_agent() || self.is_interactive(),
+            GrantError::Refused { .. } => !self.grant.is_per_agent() || self.is_interactive(),
             GrantError::Unreachable { .. } => true,
         }
     }

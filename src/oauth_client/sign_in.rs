@@ -97,11 +97,11 @@ impl Grants {
             return Err(refused("nobody signs in to this server: see `auth.grant`"));
         }
         let owner = server.owner(owner);
-        let slot = self.slot(&server, owner);
+        let slot = server.slot(owner);
         let challenge = slot.challenge();
         let egress = server.egress()?;
         let found =
-            discovery::discover(egress, &server.url, &server.grant, challenge.as_deref()).await?;
+            discovery::discover(&egress, &server.url, &server.grant, challenge.as_deref()).await?;
         let quirks = self.quirks(&found.issuer()).await;
         check_pkce(&server, &found, &quirks)?;
         let scopes = slot.with_wanted(&found.scopes);
@@ -216,7 +216,7 @@ impl Grants {
                 self.revoke_at_issuer(&server, &grant).await;
             }
         }
-        self.slot(&server, owner).reset();
+        server.slot(owner).reset();
         self.tell(&server, owner);
         Ok(is_any)
     }
@@ -242,7 +242,7 @@ impl Grants {
         };
         let quirks = self.quirks(&endpoint.issuer).await;
         let client = server.client_of(record);
-        if let Err(error) = endpoint.revoke(egress, &client, &quirks, &form).await {
+        if let Err(error) = endpoint.revoke(&egress, &client, &quirks, &form).await {
             let server = &server.name;
             tracing::info!(%server, %error, "the issuer did not confirm that a grant is revoked");
         }
@@ -281,7 +281,7 @@ impl Grants {
         }
         let egress = server.egress()?;
         let redirect_uri = &request.redirect_uri;
-        let client = discovery::register(egress, &found.metadata, redirect_uri, scopes).await?;
+        let client = discovery::register(&egress, &found.metadata, redirect_uri, scopes).await?;
         self.keep_note(GrantNote::Registration, &key, &client, None)
             .await?;
         Ok(client)
@@ -384,7 +384,7 @@ impl Grants {
                 .unwrap_or(client);
         }
         let now = self.now();
-        let answer = self.ask(server.egress()?, endpoint, &client, &form).await;
+        let answer = self.ask(&server.egress()?, endpoint, &client, &form).await;
         let tokens = match answer {
             Ok(tokens) => tokens,
             Err(error) => {
@@ -437,7 +437,7 @@ impl Grants {
                 storage.store.grants.remove_grant(&other.key).await?;
             }
         }
-        self.slot(server, owner).reset();
+        server.slot(owner).reset();
         self.tell(server, owner);
         Ok(())
     }

@@ -5,28 +5,24 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::{HeaderMap, header::AUTHORIZATION};
 use serde_json::Value;
 
-use super::{Grants, OAuthServer};
-use crate::{
-    config::{GrantKind, Secret},
-    names::AgentId,
-    store::GrantOwner,
-};
+use super::Grants;
+use crate::{config::Secret, names::AgentId, store::GrantOwner};
 
 /// Of so many agents the token is kept that they showed last.
 const AGENTS_MAX: usize = 10_000;
 
 /// The token of a caller, to be exchanged for another.
 #[derive(Clone, Debug, PartialEq)]
-pub struct SubjectToken {
+pub(super) struct SubjectToken {
     /// The token.
-    pub token: Secret,
+    pub(super) token: Secret,
     /// What it is.
-    pub kind: SubjectTokenKind,
+    pub(super) kind: SubjectTokenKind,
 }
 
 /// What a token is (RFC 8693, section 3).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum SubjectTokenKind {
+pub(super) enum SubjectTokenKind {
     /// An access token.
     AccessToken,
     /// An ID token of OpenID Connect.
@@ -63,7 +59,7 @@ impl Grants {
     /// exchanges it.
     pub fn offer_subject(&self, agent: AgentId, headers: &HeaderMap) {
         let servers = self.0.servers.load();
-        if !servers.values().any(|server| server.takes_subjects()) {
+        if !servers.values().any(|server| server.grant.takes_subjects()) {
             return;
         }
         let Some(token) = SubjectToken::of_request(headers) else {
@@ -83,21 +79,10 @@ impl Grants {
         // Servers that were waiting for somebody can be listed.
         for server in servers
             .values()
-            .filter(|it| is_first && it.takes_subjects())
+            .filter(|it| is_first && it.grant.takes_subjects())
         {
             self.tell(server, GrantOwner::Agent(agent));
         }
-    }
-}
-
-impl OAuthServer {
-    /// Whether its tokens are those of callers, exchanged.
-    pub(super) fn takes_subjects(&self) -> bool {
-        let is_exchange = match self.grant.grant {
-            GrantKind::AuthorizationCode | GrantKind::ClientCredentials => false,
-            GrantKind::IdJag | GrantKind::TokenExchange => true,
-        };
-        is_exchange && self.grant.subject_token.is_none()
     }
 }
 

@@ -69,9 +69,14 @@ impl Bench {
     }
 
     fn configure(&self, grants: &Grants) {
+        self.configure_at(SERVER, grants);
+    }
+
+    /// With the server at another URL.
+    fn configure_at(&self, url: &str, grants: &Grants) {
         let auth = &self.auth;
         grants.configure(&Config::example(&format!(
-            "[servers.s]\nurl = '{SERVER}'\n[servers.s.auth]\ntype = 'oauth2'\n{auth}"
+            "[servers.s]\nurl = '{url}'\n[servers.s.auth]\ntype = 'oauth2'\n{auth}"
         )));
     }
 
@@ -83,12 +88,24 @@ impl Bench {
         grants
     }
 
+    fn server_grants(&self) -> ServerGrants {
+        self.grants.towards(&server()).unwrap()
+    }
+
     fn wait(&self, time: SignedDuration) {
         self.ahead.fetch_add(time.as_secs(), Ordering::Relaxed);
     }
 
     async fn token(&self, owner: GrantOwner) -> Result<AccessToken, GrantError> {
-        self.grants.access_token(&server(), owner, None).await
+        token_of(&self.grants, owner).await
+    }
+
+    /// Shows `token` as a request of `agent` does.
+    fn show(&self, agent: u128, token: &str) {
+        let mut headers = http::HeaderMap::new();
+        headers.insert("authorization", format!("Bearer {token}").parse().unwrap());
+        let agent = AgentId(Uuid::from_u128(agent));
+        self.grants.offer_subject(agent, &headers);
     }
 
     async fn begin(&self, owner: GrantOwner) -> Result<Url, GrantError> {
@@ -148,6 +165,10 @@ fn grants_of(data_dir: &TempDir, store: &Store, tasks: &Tasks, ahead: &Arc<Atomi
             clock::now() + SignedDuration::from_secs(ahead.load(Ordering::Relaxed))
         }),
     })
+}
+
+async fn token_of(grants: &Grants, owner: GrantOwner) -> Result<AccessToken, GrantError> {
+    grants.towards(&server()).unwrap().access_token(owner).await
 }
 
 fn server() -> ServerName {
@@ -243,17 +264,10 @@ async fn each_caller_gets_a_token_for_theirs() {
     let auth = "grant = 'token_exchange'\nclient_id = 'gateway'\nclient_secret = 'a secret of +&='\n\
                 audience = 'https://api'\nactor_token = 'of the gateway'\n";
     let bench = Bench::start(Behaviour::default(), auth).await;
-    let caller = |name: &str| SubjectToken {
-        token: Secret::new(bench.issuer.access_token(json!({"sub": name}))),
-        kind: SubjectTokenKind::AccessToken,
-    };
-    let server = server();
-    for (owner, name) in [(agent(1), "ada"), (agent(2), "bob"), (agent(1), "ada")] {
-        let caller = caller(name);
-        let token = bench
-            .grants
-            .access_token(&server, owner, Some(&caller))
-            .await;
+    for (number, name) in [(1, "ada"), (2, "bob"), (1, "ada")] {
+        let shown = bench.issuer.access_token(json!({"sub": name}));
+        bench.show(number, &shown);
+        let token = bench.token(agent(number)).await;
         let claims = claims(&bench, &token.unwrap());
         assert_eq!(
             (&claims["sub"], &claims["act"]["sub"]),
@@ -269,12 +283,8 @@ async fn each_caller_gets_a_token_for_theirs() {
             .contains("no token that could be exchanged"),
         "{error}"
     );
-    let mut headers = http::HeaderMap::new();
     let shown = bench.issuer.access_token(json!({"sub": "eve"}));
-    headers.insert("authorization", format!("Bearer {shown}").parse().unwrap());
-    bench
-        .grants
-        .offer_subject(AgentId(Uuid::from_u128(3)), &headers);
+    bench.show(3, &shown);
     let token = bench.token(agent(3)).await.unwrap();
     assert_eq!(claims(&bench, &token)["sub"], "eve");
     assert!(bench.token(agent(4)).await.is_err());
@@ -292,28 +302,16 @@ async fn an_identity_provider_vouches_for_callers() {
         idp.url()
     );
     let bench = Bench::start(Behaviour::default(), &auth).await;
-    let server = server();
-    let caller = SubjectToken {
-        token: Secret::new(idp.access_token(json!({"sub": "ada"}))),
-        kind: SubjectTokenKind::IdToken,
-    };
-    let token = bench
-        .grants
-        .access_token(&server, agent(1), Some(&caller))
-        .await
-        .unwrap();
+    idp.change(|it| it.token_type = "JWT");
+    bench.show(1, &idp.access_token(json!({"sub": "ada"})));
+    let token = bench.token(agent(1)).await.unwrap();
     assert_eq!(claims(&bench, &token)["sub"], "ada");
     let asked = &idp.requests_for("/token")[0];
     assert_eq!(asked.param("audience"), Some(&*bench.issuer.url()));
     assert_eq!(asked.param("resource"), Some(SERVER));
-    let access_token = SubjectToken {
-        kind: SubjectTokenKind::AccessToken,
-        ..caller
-    };
-    let refused = bench
-        .grants
-        .access_token(&server, agent(2), Some(&access_token))
-        .await;
+    idp.change(|it| it.token_type = "at+jwt");
+    bench.show(2, &idp.access_token(json!({"sub": "bob"})));
+    let refused = bench.token(agent(2)).await;
     assert!(refused.unwrap_err().to_string().contains("ID token"));
 }
 
@@ -339,14 +337,45 @@ async fn a_person_signs_in_for_themselves_alone() {
     assert_eq!(summary.issuer, Some(bench.issuer.url()));
     // After a restart as well.
     let restarted = bench.another_process().await;
-    let again = restarted.access_token(&server(), ada, None).await.unwrap();
+    let again = token_of(&restarted, ada).await.unwrap();
     assert_eq!(text(&again), text(&token));
     assert!(bench.grants.revoke(&server(), ada).await.unwrap());
     assert_eq!(bench.token(ada).await.unwrap_err(), GrantError::NeedsSignIn);
     assert_eq!(bench.issuer.count("/revoke"), 1);
     restarted.reread();
-    let gone = restarted.access_token(&server(), ada, None).await;
+    let gone = token_of(&restarted, ada).await;
     assert_eq!(gone.unwrap_err(), GrantError::NeedsSignIn);
+}
+
+/// A backend that is retired goes on for a while. Its server gets no token of the one that has its name now.
+#[tokio::test]
+async fn a_server_of_another_url_has_other_tokens() {
+    let bench = Bench::start(Behaviour::default(), PERSON).await;
+    let owner = agent(1);
+    bench.sign_in(owner).await;
+    let retired = bench.server_grants();
+    let before = text(&retired.access_token(owner).await.unwrap());
+    bench.configure_at("http://127.0.0.1:9/other", &bench.grants);
+    let error = bench.token(owner).await.unwrap_err();
+    assert_eq!(error, GrantError::NeedsSignIn);
+    bench.sign_in(owner).await;
+    let next = bench.token(owner).await.unwrap();
+    assert_eq!(claims(&bench, &next)["aud"], "http://127.0.0.1:9/other");
+    let token = retired.access_token(owner).await.unwrap();
+    assert_eq!(text(&token), before);
+    bench.wait(SignedDuration::from_hours(2));
+    let token = retired.access_token(owner).await.unwrap();
+    assert_eq!(claims(&bench, &token)["aud"], SERVER);
+    // What concerns requests to issuers alone changes no token.
+    let current = bench.server_grants();
+    bench.grants.configure(&Config::example(&format!(
+        "[egress]\ntimeout = '3s'\n[servers.s]\nurl = 'http://127.0.0.1:9/other'\n\
+         [servers.s.auth]\ntype = 'oauth2'\n{}",
+        bench.auth
+    )));
+    assert!(Arc::ptr_eq(&current.server, &bench.server_grants().server));
+    let egress = current.server.egress.load_full();
+    assert_eq!(egress.rules.timeout, std::time::Duration::from_secs(3));
 }
 
 #[tokio::test]
@@ -419,12 +448,11 @@ async fn two_processes_never_both_spend_a_refresh_token() {
     let owner = agent(1);
     bench.sign_in(owner).await;
     let other = bench.another_process().await;
-    let server = server();
     for round in 1..=5 {
         bench.wait(SignedDuration::from_hours(2));
         bench.issuer.change(|it| it.token_delay_ms = 20);
         let here = join_all((0..10).map(|_| bench.token(owner)));
-        let there = join_all((0..10).map(|_| other.access_token(&server, owner, None)));
+        let there = join_all((0..10).map(|_| token_of(&other, owner)));
         let (here, there) = tokio::join!(here, there);
         let all = here.iter().chain(&there);
         let texts: HashSet<_> = all.map(|it| text(it.as_ref().unwrap())).collect();
@@ -552,17 +580,14 @@ async fn a_rotation_whose_answer_is_lost_does_not_stop_the_next_call() {
         }
         bench.issuer.change(|it| it.loses_token_answers = false);
         let restarted = bench.another_process().await;
-        let next = restarted
-            .access_token(&server(), owner, None)
-            .await
-            .unwrap();
+        let next = token_of(&restarted, owner).await.unwrap();
         if has_grace {
             assert_ne!(text(&next), before);
             continue;
         }
         assert_eq!(text(&next), before);
         bench.wait(SignedDuration::from_mins(15));
-        let ended = restarted.access_token(&server(), owner, None).await;
+        let ended = token_of(&restarted, owner).await;
         assert_eq!(ended.unwrap_err(), GrantError::NeedsSignIn);
     }
 }
@@ -613,8 +638,8 @@ async fn a_rejected_token_is_renewed_once() {
     let challenge = Some("Bearer error=\"invalid_token\"");
     let reject = |token: &AccessToken| {
         bench
-            .grants
-            .rejected(&server(), owner, token, (false, challenge))
+            .server_grants()
+            .rejected(owner, token, (false, challenge))
     };
     let all = join_all((0..20).map(|_| async {
         assert_eq!(reject(&token), Rejection::Retry);
@@ -650,8 +675,8 @@ async fn more_scopes_are_asked_for_together_with_those_of_before() {
     let forbid = |token: &AccessToken, scope: &str| {
         let challenge = challenge(scope);
         bench
-            .grants
-            .rejected(&server(), owner, token, (true, Some(&challenge)))
+            .server_grants()
+            .rejected(owner, token, (true, Some(&challenge)))
     };
     assert_eq!(forbid(&token, "tools:read"), Rejection::Final);
     assert_eq!(forbid(&token, "tools:call"), Rejection::SignIn);
@@ -682,8 +707,8 @@ async fn more_scopes_are_asked_for_together_with_those_of_before() {
     let token = own.token(owner).await.unwrap();
     let challenge = challenge("tools:call");
     let stepped = own
-        .grants
-        .rejected(&server(), owner, &token, (true, Some(&challenge)));
+        .server_grants()
+        .rejected(owner, &token, (true, Some(&challenge)));
     assert_eq!(stepped, Rejection::Retry);
     let more = own.token(owner).await.unwrap();
     assert!(
@@ -717,11 +742,8 @@ async fn an_issuer_that_refuses_resource_is_asked_without_it() {
     )
     .await;
     own.token(agent(1)).await.unwrap();
-    own.another_process()
-        .await
-        .access_token(&server(), agent(1), None)
-        .await
-        .unwrap();
+    let another = own.another_process().await;
+    token_of(&another, agent(1)).await.unwrap();
     let requests = own.issuer.requests_for("/token");
     let resources: Vec<_> = requests
         .iter()
@@ -785,10 +807,7 @@ async fn another_key_opens_nothing_and_changes_nothing() {
     let store = store.with_secret_key(&place).unwrap();
     let grants = grants_of(&bench.data_dir, &store, &bench.tasks, &bench.ahead);
     bench.configure(&grants);
-    let error = grants
-        .access_token(&server(), owner, None)
-        .await
-        .unwrap_err();
+    let error = token_of(&grants, owner).await.unwrap_err();
     assert!(error.to_string().contains("nothing was changed"), "{error}");
     bench.grants.reread();
     bench.token(owner).await.unwrap();

@@ -2,12 +2,8 @@
 
 use serde_json::json;
 use tollbridge::{
-    config::Secret,
     names::{AgentId, ServerName},
-    oauth_client::{
-        AccessToken, GrantError, GrantStorage, Grants, GrantsParts, SignInRequest, SubjectToken,
-        SubjectTokenKind,
-    },
+    oauth_client::{AccessToken, GrantError, GrantStorage, Grants, GrantsParts, SignInRequest},
     store::{GrantOwner, Store},
     task::Tasks,
 };
@@ -24,8 +20,8 @@ fn server() -> ServerName {
     ServerName::parse("one").unwrap()
 }
 
-fn agent() -> GrantOwner {
-    GrantOwner::Agent(AgentId::from_name("ada"))
+fn agent() -> AgentId {
+    AgentId::from_name("ada")
 }
 
 /// A config of one server with these keys of `auth`.
@@ -49,9 +45,16 @@ async fn grants(auth: &str) -> (Grants, tempfile::TempDir) {
     (grants, data_dir)
 }
 
-async fn token(auth: &str, caller: Option<&SubjectToken>) -> Result<AccessToken, GrantError> {
+/// A token for a call of an agent that has shown `caller`.
+async fn token(auth: &str, caller: Option<&str>) -> Result<AccessToken, GrantError> {
     let (grants, _data_dir) = grants(auth).await;
-    grants.access_token(&server(), agent(), caller).await
+    if let Some(caller) = caller {
+        let mut headers = http::HeaderMap::new();
+        headers.insert("authorization", format!("Bearer {caller}").parse().unwrap());
+        grants.offer_subject(agent(), &headers);
+    }
+    let grants = grants.towards(&server()).unwrap();
+    grants.access_token(GrantOwner::Agent(agent())).await
 }
 
 /// The keys of a client with a secret.
@@ -110,31 +113,24 @@ pub(crate) async fn private_key() {
     assert!(asked(&issuer, "client_assertion").is_some());
 }
 
-fn caller(issuer: &Issuer, kind: SubjectTokenKind) -> SubjectToken {
-    SubjectToken {
-        token: Secret::new(issuer.access_token(json!({"sub": "ada"}))),
-        kind,
-    }
+/// A token of a caller, of the type `typ`.
+fn caller(issuer: &Issuer, typ: &'static str) -> String {
+    issuer.change(|it| it.token_type = typ);
+    issuer.access_token(json!({"sub": "ada"}))
 }
 
 #[tokio::test]
 pub(crate) async fn exchange() {
     let issuer = issuer().await;
     let keys = keys(&issuer, "token_exchange");
-    let caller = caller(&issuer, SubjectTokenKind::AccessToken);
+    let caller = caller(&issuer, "at+jwt");
     token(&keys, Some(&caller)).await.unwrap();
-    assert_eq!(
-        asked(&issuer, "subject_token").unwrap(),
-        caller.token.expose()
-    );
+    assert_eq!(asked(&issuer, "subject_token").unwrap(), caller);
     assert_eq!(asked(&issuer, "actor_token"), None);
     let own = issuer.access_token(json!({"sub": "workload"}));
     let own = format!("{keys}subject_token = \"{own}\"\nactor_token = \"of the gateway\"\n");
     token(&own, Some(&caller)).await.unwrap();
-    assert_ne!(
-        asked(&issuer, "subject_token").unwrap(),
-        caller.token.expose()
-    );
+    assert_ne!(asked(&issuer, "subject_token").unwrap(), caller);
     assert_eq!(asked(&issuer, "actor_token").unwrap(), "of the gateway");
 }
 
@@ -142,7 +138,7 @@ pub(crate) async fn exchange() {
 pub(crate) async fn assertion() {
     let (issuer, idp) = (issuer().await, issuer().await);
     idp.add_client("gateway", Some("at the provider"), &[]);
-    let caller = caller(&idp, SubjectTokenKind::IdToken);
+    let caller = caller(&idp, "JWT");
     let with = |secret: &str| {
         format!(
             "{}idp = {{ issuer = \"{}\", client_id = \"gateway\", client_secret = \"{secret}\" }}\n",
@@ -153,7 +149,7 @@ pub(crate) async fn assertion() {
     token(&with("at the provider"), Some(&caller))
         .await
         .unwrap();
-    assert_eq!(asked(&idp, "subject_token").unwrap(), caller.token.expose());
+    assert_eq!(asked(&idp, "subject_token").unwrap(), caller);
     assert!(asked(&issuer, "assertion").is_some());
     let wrong = token(&with("wrong"), Some(&caller)).await;
     assert!(

@@ -20,7 +20,7 @@ use super::connection_pool::{ConnectionPool, PooledConnection};
 use crate::{
     backend::{
         Backend, BackendError, ServerState,
-        credential::{CredentialSource, TokenOwner, is_per_agent},
+        credential::{CredentialSource, TokenOwner},
         instance::{
             Connection, Instance, InstancePhase,
             breaker::BreakerCaller,
@@ -181,9 +181,7 @@ impl Backend {
 
     /// Whether requests carry the access token of the agent that calls.
     pub(in crate::backend) fn has_token_per_agent(&self) -> bool {
-        let config = self.config();
-        let remote = config.transport.remote();
-        remote.is_some_and(is_per_agent)
+        self.connector.has_token_per_agent()
     }
 
     async fn select(

@@ -15,7 +15,7 @@ use super::{Connection, handshake, identity::InstanceIdentity, reconnect::StartQ
 use crate::{
     backend::{
         BackendError, SharedState,
-        credential::{CredentialSource, TokenOwner, is_per_agent},
+        credential::{CredentialSource, TokenOwner},
         link::{
             Link,
             gateway_peer::GatewayPeer,
@@ -30,12 +30,12 @@ use crate::{
             websocket,
         },
     },
-    config::{Auth, EraPin, Remote, Secret, Server, Transport},
+    config::{EraPin, Remote, Secret, Server, Transport},
     control_socket,
     limiter::{ByteBudget, CallLimit},
     mcp::{Era, Raw},
     names::ServerName,
-    oauth_client::Grants,
+    oauth_client::ServerGrants,
     session::{ForwardedHeaders, Session},
     task::Tasks,
 };
@@ -59,7 +59,8 @@ pub(crate) struct BackendConnector {
     pub(in crate::backend) session_filters: SessionFilters,
     pub(in crate::backend) byte_budget: ByteBudget,
     pub(in crate::backend) http_calls: CallLimit,
-    pub(in crate::backend) grants: Option<Grants>,
+    /// The access tokens for the server, where it takes such.
+    pub(in crate::backend) grants: Option<ServerGrants>,
     pub(crate) shared: Arc<SharedState>,
 }
 
@@ -108,11 +109,17 @@ impl BackendConnector {
 
     /// Whose access tokens the catalog's connections carry.
     pub(in crate::backend) fn catalog_token_owner(&self) -> TokenOwner {
-        let config = self.config();
-        match config.transport.remote() {
-            Some(remote) if is_per_agent(remote) => TokenOwner::Lists,
-            Some(_) | None => TokenOwner::Gateway,
+        if self.has_token_per_agent() {
+            TokenOwner::Lists
+        } else {
+            TokenOwner::Gateway
         }
+    }
+
+    /// Whether requests carry the access token of the agent that calls.
+    pub(in crate::backend) fn has_token_per_agent(&self) -> bool {
+        let grants = self.grants.as_ref();
+        grants.is_some_and(ServerGrants::is_per_agent)
     }
 
     /// Connects and greets, within the time a start may take. A connection that nobody gets, since
@@ -275,7 +282,7 @@ impl BackendConnector {
                 authorization,
             )
         };
-        let link = match self.credential(&remote, wanted) {
+        let link = match self.credential(wanted) {
             Some(credential) => credential.open(open).await?,
             None => open(None).await?,
         };
@@ -283,14 +290,10 @@ impl BackendConnector {
     }
 
     /// What gives the requests of a connection their access tokens, where the server takes such.
-    fn credential(&self, remote: &Remote, wanted: &ConnectSpec) -> Option<CredentialSource> {
-        let takes_tokens = matches!(remote.auth, Auth::OAuth2(_));
-        let grants = self.grants.as_ref().filter(|_| takes_tokens)?;
-        Some(CredentialSource::new(
-            grants,
-            wanted.token_owner,
-            &self.shared,
-        ))
+    fn credential(&self, wanted: &ConnectSpec) -> Option<CredentialSource> {
+        let grants = self.grants.as_ref()?;
+        let owner = wanted.token_owner;
+        Some(CredentialSource::new(grants, owner, &self.shared))
     }
 
     async fn connect_http(
@@ -302,7 +305,7 @@ impl BackendConnector {
             &wanted.remote(remote),
             self.new_pending_requests(wanted),
             self.config().connect_timeout,
-            self.credential(remote, wanted),
+            self.credential(wanted),
         )?;
         self.handshake(link, wanted, None).await
     }
@@ -317,7 +320,7 @@ impl BackendConnector {
             &wanted.remote(remote),
             requests,
             self.config().connect_timeout,
-            self.credential(remote, wanted),
+            self.credential(wanted),
         )
         .await?;
         // HTTP+SSE exists in the legacy era only.

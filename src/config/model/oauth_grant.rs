@@ -48,6 +48,26 @@ pub struct OAuthGrant {
     pub idp: Option<IdentityProvider>,
 }
 
+impl OAuthGrant {
+    /// Whether tokens are those of callers, exchanged.
+    pub fn takes_subjects(&self) -> bool {
+        let is_exchange = match self.grant {
+            GrantKind::AuthorizationCode | GrantKind::ClientCredentials => false,
+            GrantKind::IdJag | GrantKind::TokenExchange => true,
+        };
+        is_exchange && self.subject_token.is_none()
+    }
+
+    /// Whether each agent has tokens of its own.
+    pub fn is_per_agent(&self) -> bool {
+        match self.grant {
+            GrantKind::AuthorizationCode => self.per_user,
+            GrantKind::ClientCredentials => false,
+            GrantKind::IdJag | GrantKind::TokenExchange => self.takes_subjects(),
+        }
+    }
+}
+
 /// How a token is granted.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]

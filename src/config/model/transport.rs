@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::config::{EgressTarget, GrantKind, OAuthGrant, Secret, diagnostics::redact};
+use crate::config::{EgressTarget, OAuthGrant, Secret, diagnostics::redact};
 
 /// How a server is reached. It is serialized with the keys of a config, without secrets.
 #[derive(Clone, Debug, PartialEq)]
@@ -156,15 +156,6 @@ impl Remote {
             tls: RemoteTls::default(),
             egress_allow: Arc::default(),
         }
-    }
-
-    /// Whether each caller's token is exchanged for one of the server.
-    pub fn exchanges_tokens(&self) -> bool {
-        let Auth::OAuth2(grant) = &self.auth else {
-            return false;
-        };
-        let is_exchange = matches!(grant.grant, GrantKind::IdJag | GrantKind::TokenExchange);
-        is_exchange && grant.subject_token.is_none()
     }
 
     /// The URL as anybody may see it.

@@ -129,11 +129,16 @@ impl GrantStorage {
 
 /// A grant was made, renewed after it had been lost, rejected, or revoked.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct GrantChange {
-    /// Towards which server.
-    pub server: ServerName,
-    /// Whose.
-    pub owner: GrantOwner,
+pub enum GrantChange {
+    /// By another process of the data directory. It may be any.
+    Elsewhere,
+    /// By this one.
+    Here {
+        /// Towards which server.
+        server: ServerName,
+        /// Whose.
+        owner: GrantOwner,
+    },
 }
 
 /// Why there is no token. No text of it has a token.
@@ -302,11 +307,13 @@ impl Grants {
             .is_some_and(|server| server.grant.is_per_agent())
     }
 
-    /// Forgets what it has read of the store, which has changed.
+    /// Forgets what it has read of the store, which another process has changed, and tells those who use grants.
     pub fn reread(&self) {
         for server in self.0.servers.load().values() {
             server.slots.iter().for_each(|slot| slot.clear());
         }
+        // Nobody may be listening.
+        let _told = self.0.changes.send(GrantChange::Elsewhere);
     }
 
     /// What becomes of grants.
@@ -366,7 +373,7 @@ impl Grants {
 
     fn tell(&self, server: &OAuthServer, owner: GrantOwner) {
         // Nobody may be listening.
-        let _told = self.0.changes.send(GrantChange {
+        let _told = self.0.changes.send(GrantChange::Here {
             server: server.name.clone(),
             owner,
         });

@@ -12,7 +12,7 @@ use crate::{
     config::{AuthMethod, Config, OAuthMode},
     control_socket,
     egress::{EgressClient, EgressError},
-    oauth_client::Grants,
+    oauth_client::{GrantChange, Grants},
     task::Tasks,
 };
 
@@ -60,7 +60,12 @@ pub(super) fn spawn_grant_notices(grants: &Grants, data_dir: PathBuf, tasks: &Ta
     tasks.spawn("changed grants", async move {
         loop {
             tokio::select! {
-                changed = changes.recv() => if let Err(RecvError::Closed) = changed { return },
+                changed = changes.recv() => match changed {
+                    // They told us.
+                    Ok(GrantChange::Elsewhere) => continue,
+                    Ok(GrantChange::Here { .. }) | Err(RecvError::Lagged(_)) => {}
+                    Err(RecvError::Closed) => return,
+                },
                 () = stop.cancelled() => return,
             }
             notify_others(&data_dir, "a changed grant").await;

@@ -3,15 +3,24 @@
 //! Held by the links of `transport`. Tokens come and go while a connection stands, so that none is kept here: each
 //! request asks [`ServerGrants`] for the one of the moment, which costs a look as long as it is good. A token that the
 //! server refuses is reported, and the request is sent once more with the next one.
+//!
+//! A server may know a connection by the account that opened it. So all tokens of a connection are of one grant: when
+//! that is gone, or another is in its place, the connection ends.
 
-use std::sync::Arc;
+use std::{
+    future::pending,
+    sync::{Arc, OnceLock},
+};
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header::WWW_AUTHENTICATE};
+use jiff::Timestamp;
+use tokio::sync::broadcast::error::RecvError;
+use tokio_util::sync::CancellationToken;
 
-use super::{BackendError, SharedState};
+use super::{BackendError, SharedState, instance::Connection};
 use crate::{
     names::AgentId,
-    oauth_client::{AccessToken, GrantError, Rejection, ServerGrants},
+    oauth_client::{AccessToken, GrantChange, GrantError, Rejection, ServerGrants},
     store::GrantOwner,
 };
 
@@ -46,6 +55,16 @@ pub(super) struct CredentialSource {
     grants: ServerGrants,
     owner: TokenOwner,
     shared: Arc<SharedState>,
+    pinned: Arc<PinnedGrant>,
+}
+
+/// The grant whose tokens a connection carries, from the first on.
+#[derive(Debug, Default)]
+struct PinnedGrant {
+    /// Whose it is, and when somebody signed in for it.
+    grant: OnceLock<(GrantOwner, Option<Timestamp>)>,
+    /// Whether a request was to have a token of another one.
+    is_over: CancellationToken,
 }
 
 impl CredentialSource {
@@ -55,6 +74,7 @@ impl CredentialSource {
             grants: grants.clone(),
             owner,
             shared: Arc::clone(shared),
+            pinned: Arc::default(),
         }
     }
 
@@ -123,6 +143,30 @@ impl CredentialSource {
     }
 
     async fn token(&self) -> Result<OwnedToken, BackendError> {
+        let found = self.find_token().await;
+        let is_pinned = self.pinned.grant.get().is_some();
+        if let Err(BackendError::NeedsSignIn { .. }) = &found
+            && is_pinned
+            && self.owner == TokenOwner::Lists
+        {
+            return Err(self.end());
+        }
+        let found = found?;
+        let grant = (found.owner, found.token.granted());
+        if *self.pinned.grant.get_or_init(|| grant) == grant {
+            Ok(found)
+        } else {
+            Err(self.end())
+        }
+    }
+
+    /// Ends the connection; what its request is told.
+    fn end(&self) -> BackendError {
+        self.pinned.is_over.cancel();
+        BackendError::SessionGone
+    }
+
+    async fn find_token(&self) -> Result<OwnedToken, BackendError> {
         let owner = self.grant_owner().await?;
         let found = self.grants.access_token(owner).await;
         let token = found.map_err(|error| to_backend_error(error, self.is_per_agent()))?;
@@ -134,12 +178,65 @@ impl CredentialSource {
             TokenOwner::Agent(agent) => Ok(GrantOwner::Agent(agent)),
             TokenOwner::Gateway => Ok(GrantOwner::Gateway),
             TokenOwner::Lists => {
-                let found = self.grants.list_owner().await;
-                let owner = found.map_err(|error| to_backend_error(error, true))?;
-                self.shared.note_list_owner(owner);
-                Ok(owner)
+                let before = self.pinned.grant.get().map(|(owner, _)| *owner);
+                let found = self.grants.list_owner(before).await;
+                self.shared.note_list_owner(found.as_ref().ok().copied());
+                found.map_err(|error| to_backend_error(error, true))
             }
         }
+    }
+
+    /// Ends `connection`, also its open streams, once the grant is gone whose tokens it carries.
+    pub(super) fn watch_grant(self, connection: &Connection) {
+        let requests = Arc::clone(&connection.link.requests);
+        let is_http = connection.link.as_http().is_some();
+        let tasks = requests.tasks.clone();
+        tasks.spawn("grant of a connection", async move {
+            tokio::select! {
+                () = self.grant_gone() => {}
+                () = self.pinned.is_over.cancelled() => {}
+                () = requests.closed.cancelled() => return,
+            }
+            if is_http {
+                requests.close_session_lost();
+            } else {
+                requests.close("the grant that it was opened with is gone");
+            }
+        });
+    }
+
+    /// Completes when the grant is gone whose tokens the connection carries, or another is in its place.
+    async fn grant_gone(&self) {
+        let mut changes = self.grants.subscribe_changes();
+        while self.is_grant_there().await {
+            loop {
+                match changes.recv().await {
+                    Ok(change) if !self.is_affected_by(&change) => {}
+                    Ok(_) | Err(RecvError::Lagged(_)) => break,
+                    Err(RecvError::Closed) => pending().await,
+                }
+            }
+        }
+    }
+
+    async fn is_grant_there(&self) -> bool {
+        let is_pinned = self.pinned.grant.get().is_some();
+        match self.token().await {
+            Err(BackendError::SessionGone) => false,
+            Err(BackendError::NeedsSignIn { .. }) => !is_pinned,
+            Ok(_) | Err(_) => true,
+        }
+    }
+
+    fn is_affected_by(&self, change: &GrantChange) -> bool {
+        let GrantChange::Here { server, owner } = change else {
+            return true;
+        };
+        let is_own = match self.owner {
+            TokenOwner::Agent(agent) => *owner == GrantOwner::Agent(agent),
+            TokenOwner::Gateway | TokenOwner::Lists => true,
+        };
+        is_own && *server == self.shared.server
     }
 
     fn is_per_agent(&self) -> bool {

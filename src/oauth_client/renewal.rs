@@ -238,7 +238,7 @@ impl Grants {
         }
         let kept = self.read(server, owner).await?;
         let kept = kept.ok_or(GrantError::NeedsSignIn)?;
-        let token = CurrentToken::of_record(&kept.record)?;
+        let token = CurrentToken::of_grant(&kept)?;
         if slot.is_good(&token, self.now()) || !can_refresh(&kept) {
             return self.use_up(slot, token, &kept);
         }
@@ -246,7 +246,7 @@ impl Grants {
         // Whoever had the lock before may have renewed it.
         let kept = self.read(server, owner).await?;
         let kept = kept.ok_or(GrantError::NeedsSignIn)?;
-        let token = CurrentToken::of_record(&kept.record)?;
+        let token = CurrentToken::of_grant(&kept)?;
         if slot.is_good(&token, self.now()) || !can_refresh(&kept) {
             return self.use_up(slot, token, &kept);
         }
@@ -292,7 +292,7 @@ impl Grants {
                 kept.state = GrantState::Rejected;
                 self.write(&kept).await?;
                 self.tell(server, kept.key.owner);
-                let token = CurrentToken::of_record(&kept.record)?;
+                let token = CurrentToken::of_grant(&kept)?;
                 return self.use_up(slot, token, &kept);
             }
             Err(error) => return Err(error.into()),
@@ -300,7 +300,7 @@ impl Grants {
         kept.record = record.renewed(tokens, asked_at);
         kept.state = GrantState::Active;
         self.write_or_keep(slot, &kept).await?;
-        Ok(slot.set(CurrentToken::of_record(&kept.record)?))
+        Ok(slot.set(CurrentToken::of_grant(&kept)?))
     }
 
     /// The grant of `owner` that was renewed last.

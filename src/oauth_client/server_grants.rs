@@ -88,13 +88,18 @@ impl ServerGrants {
     }
 
     /// Whose grant the lists of the server come from: the gateway's own, else the one that was granted first; where
-    /// tokens of callers are exchanged, that of an agent who showed one.
+    /// tokens of callers are exchanged, that of an agent who showed one: the one of `before`, as long as it can be.
     ///
     /// # Errors
     /// [`GrantError::NeedsSignIn`] while nobody has signed in.
-    pub async fn list_owner(&self) -> Result<GrantOwner, GrantError> {
+    pub async fn list_owner(&self, before: Option<GrantOwner>) -> Result<GrantOwner, GrantError> {
         let Self { grants, server } = self;
         if server.grant.takes_subjects() {
+            if let Some(before) = before
+                && grants.subject(before).is_some()
+            {
+                return Ok(before);
+            }
             let agents = grants.0.subjects.iter().map(|it| *it.key());
             let agent = agents.min_by_key(|agent| agent.0);
             return agent.map(GrantOwner::Agent).ok_or(GrantError::NeedsSignIn);

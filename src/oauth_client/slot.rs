@@ -11,11 +11,7 @@ use http::HeaderValue;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-use super::{
-    GrantError,
-    record::{GrantRecord, OpenGrant},
-    token_endpoint::TokenResponse,
-};
+use super::{GrantError, record::OpenGrant, token_endpoint::TokenResponse};
 use crate::lock::lock;
 
 /// So long before its end a token is not sent any more: it has a way to go, and clocks differ.
@@ -50,7 +46,9 @@ pub(super) struct CurrentToken {
     received: Timestamp,
     expires: Option<Timestamp>,
     scopes: Vec<String>,
-    /// When it was read from the store; none of one that is not kept there.
+    /// When somebody signed in for it; none of one that is not kept in the store.
+    granted: Option<Timestamp>,
+    /// When it was read from the store.
     read: Option<Instant>,
 }
 
@@ -58,6 +56,12 @@ impl AccessToken {
     /// The value of `Authorization`.
     pub fn header(&self) -> &HeaderValue {
         &self.0.header
+    }
+
+    /// When somebody signed in for it: another time means another grant, maybe of another account. None where nobody
+    /// has to sign in.
+    pub fn granted(&self) -> Option<Timestamp> {
+        self.0.granted
     }
 }
 
@@ -89,13 +93,16 @@ impl CurrentToken {
             received,
             expires: lifetime.and_then(end),
             scopes: scopes.to_vec(),
+            granted: None,
             read: None,
         })
     }
 
-    pub(super) fn of_record(record: &GrantRecord) -> Result<Self, GrantError> {
+    pub(super) fn of_grant(grant: &OpenGrant) -> Result<Self, GrantError> {
+        let record = &grant.record;
         let token = Self::new(&record.tokens, record.received, &record.scopes)?;
         Ok(Self {
+            granted: Some(grant.granted),
             read: Some(Instant::now()),
             ..token
         })

@@ -324,7 +324,11 @@ async fn a_person_signs_in_for_themselves_alone() {
     let mut changes = bench.grants.subscribe_changes();
     bench.sign_in(ada).await;
     let told = changes.recv().await.unwrap();
-    assert_eq!((told.server, told.owner), (server(), ada));
+    let expect = GrantChange::Here {
+        server: server(),
+        owner: ada,
+    };
+    assert_eq!(told, expect);
     let token = bench.token(ada).await.unwrap();
     assert_eq!(claims(&bench, &token)["aud"], SERVER);
     assert_eq!(bench.token(bob).await.unwrap_err(), GrantError::NeedsSignIn);
@@ -342,7 +346,9 @@ async fn a_person_signs_in_for_themselves_alone() {
     assert!(bench.grants.revoke(&server(), ada).await.unwrap());
     assert_eq!(bench.token(ada).await.unwrap_err(), GrantError::NeedsSignIn);
     assert_eq!(bench.issuer.count("/revoke"), 1);
+    let mut changes = restarted.subscribe_changes();
     restarted.reread();
+    assert_eq!(changes.recv().await.unwrap(), GrantChange::Elsewhere);
     let gone = token_of(&restarted, ada).await;
     assert_eq!(gone.unwrap_err(), GrantError::NeedsSignIn);
 }

@@ -207,7 +207,7 @@ impl Proxy {
             self.governance
                 .record_event(kind, server.as_str(), name, None);
             let is_known =
-                |it: &GrantSummary| it.server == *server && it.status == GrantStatus::Connected;
+                |it: &GrantSummary| it.server == *server && it.status != GrantStatus::NeedsSignIn;
             if before.iter().any(is_known) {
                 // It may be another account.
                 self.end_connections(server, *owner);

@@ -7,7 +7,11 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 use tollbridge::{
     names::ServerName,
+    oauth_client::{GrantStorage, Grants, GrantsParts},
     sign_in::{LinkTarget, SignInPerson},
+    status::{StatusAccess, StatusDetail},
+    store::{GrantOwner, Store},
+    task::Tasks,
 };
 
 use crate::support::{
@@ -453,6 +457,116 @@ async fn a_refused_token_is_renewed_once() {
     server.refuse_known_tokens();
     link_of(&call(&client, "4", "mcp_x_echo").await);
     gateway.stop().await;
+}
+
+/// The lists of a server never come from a grant that is gone: the next who has signed in gives them, or nobody.
+#[tokio::test]
+async fn lists_do_not_outlive_the_grant_that_they_come_from() {
+    let issuer = Issuer::start(Behaviour::default()).await;
+    let server = ProtectedServer::start(&issuer).await;
+    let gateway = with_agents(&["ann", "bob"])
+        .section("x", &server.config())
+        .launch()
+        .await;
+    let mut browsers = Vec::new();
+    for name in ["ann", "bob"] {
+        let client = agent(&gateway, name).await;
+        let link = link_of(&call(&client, "1", "mcp_x_echo").await);
+        log_in_as(&issuer, name);
+        let browser = Browser::new(&gateway);
+        browser.sign_in(&link).await;
+        assert_eq!(user(&call(&client, "2", "mcp_x_echo").await), name);
+        browsers.push(browser);
+    }
+    let listed_by = |name: &'static str| {
+        move |it: &Value| it["lists_from"] == name && it["state"] == "connected"
+    };
+    status_until(&gateway, listed_by("ann")).await;
+    sign_out(&browsers[0], "x").await;
+    status_until(&gateway, listed_by("bob")).await;
+    let listings = server.users_who_ask("tools/list");
+    assert_eq!(listings.last().unwrap(), "bob", "{listings:?}");
+    assert_eq!(
+        server.users_who_ask("initialize").last().unwrap(),
+        "bob",
+        "in a session of his own"
+    );
+    sign_out(&browsers[1], "x").await;
+    let status = status_until(&gateway, |it| it["state"] == "needs_sign_in").await;
+    assert_eq!(status["lists_from"], Value::Null, "{status}");
+    assert_eq!(status["failed_starts"], 0, "it waits: {status}");
+    gateway.stop().await;
+}
+
+async fn sign_out(browser: &Browser, server: &str) {
+    let page = browser.open("/connections").await;
+    let page = browser.submit(&page, "revoke", &[("server", server)]).await;
+    assert_eq!(page.status, 303, "{}", page.text);
+}
+
+/// Another process of the data directory signs an agent in with another account: what was opened with the first one
+/// ends. When it signs the agent out, nothing goes on either.
+#[tokio::test]
+async fn connections_end_with_a_grant_that_another_process_changed() {
+    let issuer = Issuer::start(Behaviour::default()).await;
+    let server = ProtectedServer::start(&issuer).await;
+    let gateway = with_agents(&["ann"])
+        .section("x", &server.config())
+        .launch()
+        .await;
+    let client = agent(&gateway, "ann").await;
+    let link = link_of(&call(&client, "1", "mcp_x_echo").await);
+    log_in_as(&issuer, "first");
+    Browser::new(&gateway).sign_in(&link).await;
+    assert_eq!(user(&call(&client, "2", "mcp_x_echo").await), "first");
+    let other = another_process(&gateway).await;
+    let (name, owner) = (ServerName::parse("x").unwrap(), owner_of("ann", &gateway));
+    log_in_as(&issuer, "second");
+    harness::sign_in_elsewhere(&other, &name, owner).await;
+    let core = gateway.running.core();
+    core.proxy.backends().grants().unwrap().reread();
+    assert_eq!(user(&call(&client, "3", "mcp_x_echo").await), "second");
+    // The lists are read anew as well, though nobody asks for them.
+    while server.users_who_ask("tools/list").last().unwrap() != "second" {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let sessions = server.users_who_ask("initialize");
+    assert_eq!(sessions.iter().filter(|it| *it == "second").count(), 2);
+    other.revoke(&name, owner).await.unwrap();
+    core.proxy.backends().grants().unwrap().reread();
+    status_until(&gateway, |it| it["state"] == "needs_sign_in").await;
+    link_of(&call(&client, "4", "mcp_x_echo").await);
+    gateway.stop().await;
+}
+
+/// What the operator's status says of the only server, once `reached` holds of it.
+async fn status_until(gateway: &Gateway, reached: impl Fn(&Value) -> bool) -> Value {
+    let status = &gateway.running.core().status;
+    let mut server = Value::Null;
+    for _ in 0..500 {
+        let all = status.to_json(StatusAccess::Servers(StatusDetail::Full));
+        server = serde_json::from_slice::<Value>(&all.unwrap()).unwrap()["servers"][0].take();
+        if reached(&server) {
+            return server;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    panic!("{server}");
+}
+
+/// The grants of another process with the config and the data directory of `gateway`.
+async fn another_process(gateway: &Gateway) -> Grants {
+    let data_dir = &gateway.config.data_dir;
+    let store = Store::open(data_dir).await.unwrap();
+    let storage = GrantStorage::new(store, data_dir);
+    let grants = Grants::new(GrantsParts::new(Some(storage), Tasks::new()));
+    grants.configure(&gateway.config);
+    grants
+}
+
+fn owner_of(agent: &str, gateway: &Gateway) -> GrantOwner {
+    let directory = gateway.running.core().proxy.governance().directory();
+    GrantOwner::Agent(directory.named(agent).unwrap().id)
 }
 
 /// Issuers read who the gateway is; browsers without a session are told nothing at the callback.

@@ -282,11 +282,16 @@ impl BackendConnector {
                 authorization,
             )
         };
-        let link = match self.credential(wanted) {
+        let credential = self.credential(wanted);
+        let link = match &credential {
             Some(credential) => credential.open(open).await?,
             None => open(None).await?,
         };
-        self.handshake(link, wanted, None).await
+        let connection = self.handshake(link, wanted, None).await?;
+        if let Some(credential) = credential {
+            credential.watch_grant(&connection);
+        }
+        Ok(connection)
     }
 
     /// What gives the requests of a connection their access tokens, where the server takes such.
@@ -301,13 +306,18 @@ impl BackendConnector {
         remote: &Remote,
         wanted: &ConnectSpec,
     ) -> Result<Arc<Connection>, BackendError> {
+        let credential = self.credential(wanted);
         let link = http::open(
             &wanted.remote(remote),
             self.new_pending_requests(wanted),
             self.config().connect_timeout,
-            self.credential(wanted),
+            credential.clone(),
         )?;
-        self.handshake(link, wanted, None).await
+        let connection = self.handshake(link, wanted, None).await?;
+        if let Some(credential) = credential {
+            credential.watch_grant(&connection);
+        }
+        Ok(connection)
     }
 
     async fn connect_sse(
@@ -316,11 +326,12 @@ impl BackendConnector {
         wanted: &ConnectSpec,
     ) -> Result<Arc<Connection>, BackendError> {
         let requests = self.new_pending_requests(wanted);
+        let credential = self.credential(wanted);
         let link = sse::open(
             &wanted.remote(remote),
             requests,
             self.config().connect_timeout,
-            self.credential(wanted),
+            credential.clone(),
         )
         .await?;
         // HTTP+SSE exists in the legacy era only.
@@ -328,7 +339,11 @@ impl BackendConnector {
             era: EraPin::Legacy,
             ..wanted.clone()
         };
-        self.handshake(link, &legacy, None).await
+        let connection = self.handshake(link, &legacy, None).await?;
+        if let Some(credential) = credential {
+            credential.watch_grant(&connection);
+        }
+        Ok(connection)
     }
 
     async fn handshake(

@@ -261,9 +261,9 @@ impl SharedState {
         self.listed().send_replace(true);
     }
 
-    /// Notes whose access token its lists are asked for with.
-    pub(in crate::backend) fn note_list_owner(&self, owner: GrantOwner) {
-        *lock(&self.list_owner) = Some(owner);
+    /// Notes whose access token its lists are asked for with; `None` where nobody has one.
+    pub(in crate::backend) fn note_list_owner(&self, owner: Option<GrantOwner>) {
+        *lock(&self.list_owner) = owner;
     }
 
     /// Whose access token it was listed with last, where each agent has its own.

@@ -314,6 +314,12 @@ impl BackendConnector {
                     drop(turn.take());
                     self.serve_instance(&instance, &wanted, connection).await
                 }
+                Err(failure @ BackendError::NeedsSignIn { .. }) if !instance.is_busy() => {
+                    // Nothing failed: somebody has to sign in.
+                    let (event, reason) = (ServerEvent::SignInNeeded, Some(failure.to_string()));
+                    identity.state_machine.apply(event, reason);
+                    return instance.abandon(failure);
+                }
                 Err(failure) => self.note_connect_failed(&instance, &wanted, failure, start),
             };
             // Whoever is next knows what came of it.

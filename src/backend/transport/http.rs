@@ -458,7 +458,12 @@ impl HttpLink {
             let again = || body.clone();
             self.send_redirected(verb.clone(), (body.clone(), again), add)
         };
-        Box::pin(credential.send(send)).await
+        let sent = Box::pin(credential.send(send)).await;
+        if let Err(BackendError::SessionGone) = &sent {
+            // Before anybody asks for another connection.
+            self.requests.close_session_lost();
+        }
+        sent
     }
 
     /// Sends a request, and `again` where it is redirected within the origin.

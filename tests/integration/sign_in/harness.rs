@@ -5,7 +5,13 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use serde_json::json;
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use serde_json::{Value, json};
+use tollbridge::{
+    names::ServerName,
+    oauth_client::{Grants, SignInRequest},
+    store::GrantOwner,
+};
 use url::Url;
 
 use crate::support::{
@@ -67,6 +73,14 @@ impl ProtectedServer {
         )
     }
 
+    /// Whose tokens the requests for `method` came with, in order.
+    pub(super) fn users_who_ask(&self, method: &str) -> Vec<String> {
+        let requests = self.scripted.received();
+        let is_for = |it: &&Received| it.body.contains(&format!("\"{method}\""));
+        let tokens = requests.iter().filter(is_for).filter_map(token_of);
+        tokens.filter_map(subject_of).collect()
+    }
+
     /// Takes no token from now on that it got before.
     pub(super) fn refuse_known_tokens(&self) {
         let requests = self.scripted.received();
@@ -77,6 +91,26 @@ impl ProtectedServer {
 
 fn token_of(request: &Received) -> Option<&str> {
     request.header("authorization")?.strip_prefix("Bearer ")
+}
+
+/// Who a JWT is of, also of one that is no longer good.
+fn subject_of(token: &str) -> Option<String> {
+    let claims = URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?;
+    let claims: Value = serde_json::from_slice(&claims).ok()?;
+    claims["sub"].as_str().map(str::to_owned)
+}
+
+/// Signs `owner` in by `grants`, which are those of a process without pages.
+pub(super) async fn sign_in_elsewhere(grants: &Grants, server: &ServerName, owner: GrantOwner) {
+    let request = SignInRequest {
+        redirect_uri: Url::parse("http://127.0.0.1:1/oauth/callback").unwrap(),
+        browser: "a browser".to_owned(),
+        client_metadata: None,
+    };
+    let url = grants.begin(server, owner, &request).await.unwrap();
+    let back = Url::parse(&visit_issuer(url.as_str()).await).unwrap();
+    let query = back.query().unwrap();
+    grants.finish(query, "a browser").await.unwrap();
 }
 
 /// Who a token is of.

@@ -72,6 +72,17 @@ impl OpenGrant {
         })
     }
 
+    /// Whether this is the grant of `stored` with a newer token.
+    pub(super) fn renews(&self, stored: &StoredGrant) -> bool {
+        // The store has milliseconds.
+        let millis = |granted: Timestamp, refreshed: Timestamp| {
+            (granted.as_millisecond(), refreshed.as_millisecond())
+        };
+        let own = millis(self.granted, self.record.received);
+        let there = millis(stored.granted, stored.refreshed);
+        own.0 == there.0 && own.1 > there.1
+    }
+
     pub(super) fn open(stored: StoredGrant, key: &SealingKey) -> Result<Self, GrantError> {
         Ok(Self {
             record: open(key, &stored.key.place(), &stored.sealed)?,

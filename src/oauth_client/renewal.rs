@@ -233,8 +233,11 @@ impl Grants {
 
     /// Of a grant that somebody signed in for: what the store has, or what the issuer gives for its refresh token.
     async fn renew_stored(&self, server: &OAuthServer, owner: GrantOwner, slot: &Slot) -> Renewed {
-        if let Some(unwritten) = slot.take_unwritten() {
-            self.write_or_keep(slot, &unwritten).await?;
+        if let Some(unwritten) = slot.take_unwritten()
+            && let Err(error) = self.write_late(&unwritten).await
+        {
+            slot.keep_unwritten(unwritten);
+            return Err(error);
         }
         let kept = self.read(server, owner).await?;
         let kept = kept.ok_or(GrantError::NeedsSignIn)?;
@@ -344,6 +347,20 @@ impl Grants {
             slot.keep_unwritten(grant.clone());
         }
         written
+    }
+
+    /// Writes down what could not be written when the issuer gave it. Another process may have a newer grant by now, or
+    /// have given it up: that stays as it is.
+    async fn write_late(&self, unwritten: &OpenGrant) -> Result<(), GrantError> {
+        let key = &unwritten.key;
+        let _lock = self.lock(key).await?;
+        let grants = &self.storage()?.store.grants;
+        let stored = grants.grants(&key.resource, key.owner).await?;
+        let stored = stored.iter().find(|it| it.key == *key);
+        if stored.is_some_and(|stored| unwritten.renews(stored)) {
+            self.write(unwritten).await?;
+        }
+        Ok(())
     }
 
     /// Asks a token endpoint, and keeps what that shows of its issuer.

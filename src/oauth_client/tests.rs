@@ -18,7 +18,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use super::*;
+use super::{record::OpenGrant, *};
 use crate::{
     config::{Secret, SecretKeyPlace},
     names::AgentId,
@@ -619,6 +619,49 @@ async fn a_lost_answer_is_asked_for_again_soon() {
     bench.issuer.change(|it| it.rotates_with_grace = false);
     bench.token(owner).await.unwrap();
     assert_eq!(bench.spent().len(), 2);
+}
+
+/// What the store did not take when the issuer gave it is written later, but never over what is newer there.
+#[tokio::test]
+async fn a_grant_that_is_written_late_overwrites_no_newer_one() {
+    let bench = Bench::start(Behaviour::default(), PERSON).await;
+    let owner = agent(1);
+    bench.sign_in(owner).await;
+    let server = bench.server_grants().server;
+    let slot = server.slot(owner);
+    let read = async || bench.grants.read(&server, owner).await.unwrap().unwrap();
+    let keep = |grant: OpenGrant| {
+        slot.clear();
+        slot.keep_unwritten(grant);
+    };
+    let other = bench.another_process().await;
+    let old = read().await;
+    bench.wait(SignedDuration::from_hours(2));
+    let renewed = text(&token_of(&other, owner).await.unwrap());
+    keep(old);
+    assert_eq!(text(&bench.token(owner).await.unwrap()), renewed);
+    // Later than what is there.
+    let mut late = read().await;
+    late.record.received += SignedDuration::from_secs(1);
+    late.record.tokens.access_token = "late".to_owned();
+    keep(late.clone());
+    assert_eq!(text(&bench.token(owner).await.unwrap()), "Bearer late");
+    assert_eq!(read().await.record.tokens.access_token, "late");
+    late.record.received += SignedDuration::from_secs(1);
+    // Somebody has signed in anew meanwhile.
+    bench.wait(SignedDuration::from_secs(10));
+    bench.sign_in(owner).await;
+    let granted = read().await.granted;
+    keep(late.clone());
+    bench.token(owner).await.unwrap();
+    assert_eq!(read().await.granted, granted);
+    let before = read().await;
+    assert!(other.revoke(&self::server(), owner).await.unwrap());
+    let mut late = before;
+    late.record.received += SignedDuration::from_secs(1);
+    keep(late);
+    let error = bench.token(owner).await.unwrap_err();
+    assert_eq!(error, GrantError::NeedsSignIn, "it was given up");
 }
 
 #[tokio::test]

@@ -444,6 +444,7 @@ impl OAuthServer {
             id,
             credential: secret.or(key).unwrap_or(ClientCredential::Public),
             is_configured: true,
+            registration: None,
         })
     }
 

@@ -6,6 +6,7 @@ use http::{
     HeaderValue, Method, Request, Response, StatusCode,
     header::{ACCEPT, CONTENT_TYPE, WWW_AUTHENTICATE},
 };
+use jiff::{SignedDuration, Timestamp};
 use rmcp::transport::auth::{
     AuthError, AuthorizationManager, OAuthHttpClient, OAuthHttpClientFuture, OAuthHttpRequest,
 };
@@ -15,13 +16,17 @@ use url::Url;
 
 use super::{
     GrantError,
-    token_endpoint::{ClientCredential, OAuthClient, TokenEndpoint, shorten},
+    token_endpoint::{ClientCredential, ClientRegistration, OAuthClient, TokenEndpoint, shorten},
 };
 use crate::{
     config::OAuthGrant,
     egress::{EgressClient, EgressError},
     lock::lock,
 };
+
+/// So long before its secret ends a registered client is replaced at the next sign-in, since its grants end with it; of
+/// a secret with less than twice that, after half of its time.
+const SECRET_LEEWAY: SignedDuration = SignedDuration::from_hours(24);
 
 /// What a server and its authorization server say of themselves.
 #[derive(Clone, Debug)]
@@ -257,11 +262,11 @@ pub fn client_metadata(redirect_uri: &Url) -> Value {
     })
 }
 
-/// Registers us at an issuer (RFC 7591).
+/// Registers us at an issuer (RFC 7591), at this time with this redirect URI.
 pub(super) async fn register(
     egress: &EgressClient,
     metadata: &IssuerMetadata,
-    redirect_uri: &Url,
+    (redirect_uri, now): (&Url, Timestamp),
     scopes: &[String],
 ) -> Result<OAuthClient, GrantError> {
     let refused = |reason: String| GrantError::Refused { reason };
@@ -294,10 +299,22 @@ pub(super) async fn register(
             GrantError::Unreachable { reason }
         }
     })?;
-    registered(endpoint, &answer)
+    registered(endpoint, &answer, (redirect_uri, now))
 }
 
-fn registered(endpoint: &str, answer: &Response<bytes::Bytes>) -> Result<OAuthClient, GrantError> {
+/// When a client whose secret ends at `expires`, in seconds, is replaced. 0 is never (RFC 7591, section 3.2.1).
+fn renew_at(now: Timestamp, expires: i64) -> Option<Timestamp> {
+    let expires = Timestamp::from_second(expires).ok();
+    let expires = expires.filter(|it| *it != Timestamp::UNIX_EPOCH)?;
+    let left = expires.duration_since(now);
+    Some(expires - SECRET_LEEWAY.min(left / 2))
+}
+
+fn registered(
+    endpoint: &str,
+    answer: &Response<bytes::Bytes>,
+    (redirect_uri, now): (&Url, Timestamp),
+) -> Result<OAuthClient, GrantError> {
     let status = answer.status();
     let body: Value = serde_json::from_slice(answer.body()).unwrap_or_default();
     let text = |key: &str| body[key].as_str().filter(|it| !it.is_empty());
@@ -314,12 +331,19 @@ fn registered(endpoint: &str, answer: &Response<bytes::Bytes>) -> Result<OAuthCl
     };
     let is_public = text("token_endpoint_auth_method") == Some("none");
     let secret = text("client_secret").filter(|_| !is_public);
+    let expires = body["client_secret_expires_at"].as_i64();
+    let expires = expires.filter(|_| secret.is_some());
+    let expires = expires.and_then(|expires| renew_at(now, expires));
     Ok(OAuthClient {
         id: id.to_owned(),
         credential: secret.map_or(ClientCredential::Public, |secret| {
             ClientCredential::Secret(secret.to_owned())
         }),
         is_configured: false,
+        registration: Some(ClientRegistration {
+            redirect_uri: redirect_uri.clone(),
+            renew_at_ms: expires.map(Timestamp::as_millisecond),
+        }),
     })
 }
 
@@ -397,6 +421,22 @@ mod tests {
         ];
         check("https://as/a/b", &tenant);
         check("https://as/a/b/", &tenant);
+    }
+
+    #[test]
+    fn clients_are_replaced_before_their_secret_ends() {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        let check = |expires_in: i64, expect: i64| {
+            let at = renew_at(now, now.as_second() + expires_in).unwrap();
+            assert_eq!(at.duration_since(now).as_secs(), expect, "{expires_in}");
+        };
+        let day = 24 * 3600;
+        check(30 * day, 29 * day);
+        check(2 * day + 1, day + 1);
+        check(2 * day, day);
+        check(3600, 1800);
+        assert_eq!(renew_at(now, 0), None);
+        assert!(renew_at(now, 1).unwrap() < now, "it has ended");
     }
 
     #[test]

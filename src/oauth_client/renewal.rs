@@ -200,6 +200,7 @@ impl Grants {
                 ClientCredential::Secret(secret.expose().to_owned())
             }),
             is_configured: true,
+            registration: None,
         };
         let of_idp = discovery::issuer_metadata(&egress, &idp.issuer).await?;
         let idp_endpoint = TokenEndpoint {
@@ -290,7 +291,9 @@ impl Grants {
             .await;
         let tokens = match answer {
             Ok(tokens) => tokens,
-            Err(error) if error.is_invalid_grant() => {
+            Err(error)
+                if error.is_invalid_grant() || self.is_registration_lost(record, &error).await =>
+            {
                 tracing::warn!(server = %server.name, %error, "somebody has to sign in again");
                 kept.state = GrantState::Rejected;
                 self.write(&kept).await?;
@@ -304,6 +307,23 @@ impl Grants {
         kept.state = GrantState::Active;
         self.write_or_keep(slot, &kept).await?;
         Ok(slot.set(CurrentToken::of_grant(&kept)?))
+    }
+
+    /// Whether `error` says that the issuer has lost the client that it registered. The refresh token was that client's;
+    /// the next sign-in is one of another.
+    async fn is_registration_lost(&self, record: &GrantRecord, error: &TokenError) -> bool {
+        let issuer = &record.token_endpoint.issuer;
+        let is_unknown = error.code() == Some("invalid_client");
+        if !is_unknown || record.client.registration.is_none() {
+            return false;
+        }
+        tracing::warn!(
+            issuer,
+            "the authorization server does not know the client that it registered for the gateway; the next \
+             sign-in registers another"
+        );
+        self.forget_registration(&record.client, issuer).await;
+        true
     }
 
     /// The grant of `owner` that was renewed last.

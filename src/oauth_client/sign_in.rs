@@ -13,7 +13,9 @@ use super::{
     discovery::{self, IssuerMetadata, ServerMetadata},
     quirks::{self, Quirks},
     record::{self, GrantRecord, OpenGrant},
-    token_endpoint::{ClientCredential, Form, OAuthClient, TokenEndpoint, shorten},
+    token_endpoint::{
+        ClientCredential, ClientRegistration, Form, OAuthClient, TokenEndpoint, shorten,
+    },
 };
 use crate::{
     names::{AgentId, ServerName},
@@ -266,21 +268,18 @@ impl Grants {
                 id: url.to_string(),
                 credential: ClientCredential::Public,
                 is_configured: false,
+                registration: None,
             });
         }
         let key = registration_key(&found.issuer(), &request.redirect_uri);
-        let storage = self.storage()?;
-        if let Some(kept) = storage
-            .store
-            .grants
-            .note((GrantNote::Registration, &key))
-            .await?
-        {
-            let place = GrantNote::Registration.place(&key);
-            return record::open(storage.key().await?, &place, &kept);
+        let kept = self.registered_client(&key).await?;
+        let is_over = |registration: &ClientRegistration| registration.is_over(self.now());
+        let is_good = |kept: &OAuthClient| !kept.registration.as_ref().is_some_and(is_over);
+        if let Some(kept) = kept.filter(is_good) {
+            return Ok(kept);
         }
         let egress = server.egress()?;
-        let redirect_uri = &request.redirect_uri;
+        let redirect_uri = (&request.redirect_uri, self.now());
         let client = discovery::register(&egress, &found.metadata, redirect_uri, scopes).await?;
         self.keep_note(GrantNote::Registration, &key, &client, None)
             .await?;
@@ -302,7 +301,7 @@ impl Grants {
             self.keep_quirks(issuer, &quirks).await;
             return Ok(SignIn::Again(self.begin_again(server, begun).await?));
         }
-        self.forget_registration(begun, code).await;
+        self.forget_unknown_client(begun, code).await;
         let (code, description) = (shorten(code), shorten(description));
         Err(refused(
             format!("{issuer}: {code} {description}").trim_end(),
@@ -344,21 +343,42 @@ impl Grants {
         Ok(url)
     }
 
-    /// An issuer that does not know the client it registered registers it anew.
-    async fn forget_registration(&self, begun: &BegunSignIn, code: &str) {
-        let is_unknown = matches!(code, "invalid_client" | "unauthorized_client");
-        if begun.client.is_configured || !is_unknown {
-            return;
+    /// The client that an issuer registered, as it is kept.
+    async fn registered_client(&self, key: &str) -> Result<Option<OAuthClient>, GrantError> {
+        let storage = self.storage()?;
+        let note = (GrantNote::Registration, key);
+        let Some(kept) = storage.store.grants.note(note).await? else {
+            return Ok(None);
+        };
+        let place = GrantNote::Registration.place(key);
+        record::open(storage.key().await?, &place, &kept).map(Some)
+    }
+
+    /// An issuer that does not know the client it registered registers another for the next sign-in.
+    async fn forget_unknown_client(&self, begun: &BegunSignIn, code: &str) {
+        if matches!(code, "invalid_client" | "unauthorized_client") {
+            let issuer = &begun.token_endpoint.issuer;
+            self.forget_registration(&begun.client, issuer).await;
         }
-        let key = registration_key(&begun.token_endpoint.issuer, &begun.redirect_uri);
-        if let Ok(storage) = self.storage() {
-            let taken = storage
-                .store
-                .grants
-                .take_note((GrantNote::Registration, &key), self.now());
-            if let Err(error) = taken.await {
-                tracing::debug!(%error, "a client that an issuer does not know is still kept");
+    }
+
+    /// Forgets `client`, which `issuer` registered, unless there is another in its place.
+    pub(super) async fn forget_registration(&self, client: &OAuthClient, issuer: &str) {
+        let Some(registration) = &client.registration else {
+            return;
+        };
+        let key = registration_key(issuer, &registration.redirect_uri);
+        let forget = async {
+            let kept = self.registered_client(&key).await?;
+            if kept.is_some_and(|kept| kept.id == client.id) {
+                let note = (GrantNote::Registration, &*key);
+                let grants = &self.storage()?.store.grants;
+                grants.take_note(note, self.now()).await?;
             }
+            Ok::<_, GrantError>(())
+        };
+        if let Err(error) = forget.await {
+            tracing::warn!(%error, issuer, "a client that the issuer does not know is still kept");
         }
     }
 
@@ -389,7 +409,7 @@ impl Grants {
             Ok(tokens) => tokens,
             Err(error) => {
                 if let Some(code) = error.code() {
-                    self.forget_registration(begun, code).await;
+                    self.forget_unknown_client(begun, code).await;
                 }
                 return Err(error.into());
             }

@@ -844,6 +844,57 @@ async fn the_gateway_is_registered_once_and_anew_where_it_is_forgotten() {
     assert!(error.contains("set `auth.client_id`"), "{error}");
 }
 
+/// The refresh token is that of a client that is gone: somebody signs in again, and that works without an operator.
+#[tokio::test]
+async fn a_registration_that_the_issuer_lost_is_replaced_at_the_next_sign_in() {
+    let basic = json!({"token_endpoint_auth_methods_supported": ["client_secret_basic"]});
+    for metadata in [json!({}), basic] {
+        let behaviour = Behaviour {
+            client_id_documents: false,
+            metadata: issuer::object(metadata),
+            ..Behaviour::default()
+        };
+        let bench = Bench::start(behaviour, "grant = 'authorization_code'\n").await;
+        bench.sign_in(agent(1)).await;
+        bench.sign_in(agent(2)).await;
+        bench.issuer.forget_clients();
+        bench.wait(SignedDuration::from_hours(2));
+        for (owner, registered) in [(agent(1), 2), (agent(2), 2)] {
+            let error = bench.token(owner).await.unwrap_err();
+            assert_eq!(error, GrantError::NeedsSignIn);
+            assert_eq!(bench.status(owner).await, GrantStatus::Expired);
+            bench.sign_in(owner).await;
+            bench.token(owner).await.unwrap();
+            assert_eq!(bench.issuer.count("/register"), registered);
+        }
+    }
+    // One that the config names is the operator's concern.
+    let bench = Bench::start(Behaviour::default(), PERSON).await;
+    bench.sign_in(agent(1)).await;
+    bench.issuer.forget_clients();
+    bench.wait(SignedDuration::from_hours(2));
+    let error = bench.token(agent(1)).await.unwrap_err();
+    assert!(error.to_string().contains("invalid_client"), "{error}");
+    assert_eq!(bench.status(agent(1)).await, GrantStatus::Connected);
+}
+
+#[tokio::test]
+async fn a_client_is_registered_anew_before_its_secret_ends() {
+    let methods = json!({"token_endpoint_auth_methods_supported": ["client_secret_basic"]});
+    let behaviour = Behaviour {
+        client_id_documents: false,
+        secret_lifetime: 100 * 3600,
+        metadata: issuer::object(methods),
+        ..Behaviour::default()
+    };
+    let bench = Bench::start(behaviour, "grant = 'authorization_code'\n").await;
+    for (hours, registered) in [(0, 1), (75, 1), (2, 2), (1, 2)] {
+        bench.wait(SignedDuration::from_hours(hours));
+        bench.sign_in(agent(1)).await;
+        assert_eq!(bench.issuer.count("/register"), registered, "{hours}");
+    }
+}
+
 #[tokio::test]
 async fn another_key_opens_nothing_and_changes_nothing() {
     let bench = Bench::start(Behaviour::default(), PERSON).await;

@@ -11,9 +11,13 @@ use http::{
     HeaderValue, Method, Request, Response, StatusCode,
     header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE},
 };
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use url::form_urlencoded::{Serializer, byte_serialize};
+use url::{
+    Url,
+    form_urlencoded::{Serializer, byte_serialize},
+};
 
 use super::{client_assertion, quirks::Quirks};
 use crate::egress::{EgressClient, EgressError};
@@ -43,6 +47,25 @@ pub(super) struct OAuthClient {
     pub(super) credential: ClientCredential,
     /// Whether the config names it: then the credential is that of the config.
     pub(super) is_configured: bool,
+    /// Of a client that the issuer registered for us.
+    #[serde(default)]
+    pub(super) registration: Option<ClientRegistration>,
+}
+
+/// How a client was registered.
+#[derive(Clone, Deserialize, PartialEq, Serialize)]
+pub(super) struct ClientRegistration {
+    pub(super) redirect_uri: Url,
+    /// When sign-ins need another client, since the secret of this one ends; in milliseconds.
+    pub(super) renew_at_ms: Option<i64>,
+}
+
+impl ClientRegistration {
+    /// Whether a sign-in at `now` needs another client.
+    pub(super) fn is_over(&self, now: Timestamp) -> bool {
+        self.renew_at_ms
+            .is_some_and(|at| now.as_millisecond() >= at)
+    }
 }
 
 /// The token endpoint of an issuer.
@@ -154,7 +177,7 @@ impl TokenEndpoint {
         form: &Form<'_>,
     ) -> Result<TokenResponse, TokenError> {
         let answer = self.send(egress, client, quirks, form).await?;
-        parse(&self.url, &answer).map_err(|error| hide_secrets(error, form))
+        parse(&self.url, &answer).map_err(|error| hide_secrets(error, client, form))
     }
 
     async fn send(
@@ -237,30 +260,44 @@ impl TokenEndpoint {
     }
 }
 
-/// `error` without what was sent, should the issuer repeat it.
-fn hide_secrets(mut error: TokenError, form: &Form<'_>) -> TokenError {
-    if let TokenError::Refused { description, .. } = &mut error
-        && let Some(text) = description
-    {
-        for (name, value) in form {
-            let is_public = matches!(*name, "grant_type" | "resource" | "scope" | "audience");
-            if !is_public && !value.is_empty() {
-                *text = text.replace(value, "***");
-            }
-        }
-        *text = shorten(text);
+/// `error` without what was sent, should the issuer repeat it, in any of the ways in which it is sent.
+fn hide_secrets(mut error: TokenError, client: &OAuthClient, form: &Form<'_>) -> TokenError {
+    let TokenError::Refused {
+        code, description, ..
+    } = &mut error
+    else {
+        return error;
+    };
+    let is_public = |name| matches!(name, "grant_type" | "resource" | "scope" | "audience");
+    let sent = form.iter().filter(|(name, _)| !is_public(*name));
+    let mut secrets: Vec<String> = sent.map(|(_, value)| (*value).to_owned()).collect();
+    if let ClientCredential::Secret(secret) = &client.credential {
+        secrets.push(basic_pair(&client.id, secret));
+        secrets.push(secret.clone());
     }
+    for secret in secrets.iter().filter(|it| !it.is_empty()) {
+        let encoded: String = byte_serialize(secret.as_bytes()).collect();
+        for text in description.iter_mut().chain([&mut *code]) {
+            *text = text.replace(secret, "***").replace(&encoded, "***");
+        }
+    }
+    *code = shorten(code);
+    *description = description.as_deref().map(shorten);
     error
 }
 
 /// `client_secret_basic` (RFC 6749, section 2.3.1).
 fn basic(id: &str, secret: &str) -> HeaderValue {
-    let encode = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
-    let pair = STANDARD.encode(format!("{}:{}", encode(id), encode(secret)));
+    let pair = basic_pair(id, secret);
     #[expect(clippy::expect_used, reason = "base64 is legal in headers")]
     let mut value = HeaderValue::try_from(format!("Basic {pair}")).expect("ASCII");
     value.set_sensitive(true);
     value
+}
+
+fn basic_pair(id: &str, secret: &str) -> String {
+    let encode = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
+    STANDARD.encode(format!("{}:{}", encode(id), encode(secret)))
 }
 
 /// Reads an answer. Errors of some issuers come with 200, numbers of some as texts.
@@ -272,13 +309,12 @@ fn parse(url: &str, answer: &Response<Bytes>) -> Result<TokenResponse, TokenErro
         return Err(TokenError::Unreachable(format!("{url}: HTTP {status}")));
     }
     if let Some(code) = text("error") {
-        let code = shorten(code);
-        if matches!(code.as_str(), "server_error" | "temporarily_unavailable") {
+        if matches!(code, "server_error" | "temporarily_unavailable") {
             return Err(TokenError::Unreachable(format!("{url}: {code}")));
         }
         return Err(TokenError::Refused {
             url: url.to_owned(),
-            code,
+            code: code.to_owned(),
             description: text("error_description").map(str::to_owned),
         });
     }
@@ -384,6 +420,36 @@ mod tests {
         );
         check(r#"{"access_token":"t","scope":["a"]}"#, None, Some(&["a"]));
         check(r#"{"access_token":"t","scope":""}"#, None, None);
+    }
+
+    #[test]
+    fn errors_show_nothing_of_what_was_sent() {
+        let client = OAuthClient {
+            id: "gateway".to_owned(),
+            credential: ClientCredential::Secret("a secret+".to_owned()),
+            is_configured: true,
+            registration: None,
+        };
+        let form = vec![("grant_type", "refresh_token"), ("refresh_token", "r/t")];
+        let check = |echoed: &str, expect: &str| {
+            let body = serde_json::json!({"error": "invalid_client", "error_description": echoed});
+            let error = answer(401, &body.to_string()).err().unwrap();
+            let TokenError::Refused { description, .. } = hide_secrets(error, &client, &form)
+            else {
+                panic!("{echoed}");
+            };
+            assert_eq!(description.as_deref(), Some(expect), "{echoed}");
+        };
+        check(
+            "the secret `a secret+` is wrong",
+            "the secret `***` is wrong",
+        );
+        check("client_secret=a+secret%2B&x", "client_secret=***&x");
+        check("Basic Z2F0ZXdheTphK3NlY3JldCUyQg==", "Basic ***");
+        check("refresh_token r/t or r%2Ft", "refresh_token *** or ***");
+        check("grant refresh_token", "grant refresh_token");
+        let error = answer(400, r#"{"error":"a secret+"}"#).err().unwrap();
+        assert_eq!(hide_secrets(error, &client, &form).code(), Some("***"));
     }
 
     #[test]

@@ -62,6 +62,8 @@ pub(crate) struct Behaviour {
     /// Members that replace those of the metadata; `null` takes one away.
     pub(crate) metadata: Map<String, Value>,
     pub(crate) registration: Registration,
+    /// Of secrets of registered clients, in seconds; 0 is for ever.
+    pub(crate) secret_lifetime: i64,
     /// Clients may be named by URLs of their metadata (CIMD). They are not fetched.
     pub(crate) client_id_documents: bool,
     pub(crate) resource: ResourceParameter,
@@ -129,6 +131,7 @@ impl Default for Behaviour {
             documents: vec![Document::OauthInserted, Document::OidcAppended],
             metadata: Map::new(),
             registration: Registration::Open,
+            secret_lifetime: 0,
             client_id_documents: true,
             resource: ResourceParameter::Audience,
             audience: None,

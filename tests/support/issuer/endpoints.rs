@@ -592,7 +592,10 @@ fn register(issuer: &Issuer, received: &Received) -> Result<Value, Refusal> {
     metadata.insert("client_id".to_owned(), id.into());
     if let Some(secret) = secret {
         metadata.insert("client_secret".to_owned(), secret.into());
-        metadata.insert("client_secret_expires_at".to_owned(), 0.into());
+        let lifetime = behaviour.secret_lifetime;
+        let now = jiff::Timestamp::now().as_second();
+        let expires = if lifetime == 0 { 0 } else { now + lifetime };
+        metadata.insert("client_secret_expires_at".to_owned(), expires.into());
     }
     Ok(Value::Object(metadata))
 }

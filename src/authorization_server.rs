@@ -7,12 +7,12 @@
 
 mod access_tokens;
 mod authorize;
-mod browser;
 mod client;
 mod documents;
 mod grant;
 mod login_code;
 mod oidc;
+mod page;
 mod redirect_uri;
 mod registration;
 mod secret;
@@ -42,13 +42,13 @@ use crate::{
 };
 use access_tokens::{AccessTokens, IssuedAccessToken};
 pub use authorize::{AuthorizationRequest, AuthorizeError, AuthorizeParams, SCOPES, redirect_url};
-pub use browser::{LoggedIn, LoginSession};
 pub use client::{ClientAuth, ClientMetadata, GrantClient, InvalidClientMetadata};
 use documents::DocumentCache;
 pub use documents::DocumentError;
 pub use grant::Grant;
 pub use login_code::LoginCode;
-pub use oidc::{LoginCallback, OidcError, OidcIssuer};
+pub use oidc::{LoginCallback, LoginPurpose, LoginRequest, OidcError, OidcIssuer};
+pub use page::LoggedIn;
 pub use redirect_uri::{InvalidRedirectUri, RedirectUri};
 pub use registration::RegistrationError;
 pub use tokens::{CodeParams, GrantRejection, IssuedTokens, Narrowing, TokenRequestError};

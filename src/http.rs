@@ -6,6 +6,7 @@
 mod batch;
 mod batch_response;
 mod body;
+mod browser;
 mod call_response;
 mod connections;
 mod correlation;
@@ -35,6 +36,7 @@ use hyper::body::Incoming;
 use crate::{
     auth::{Agent, AuthError, Credentials, Identity, MERGED_ROUTE, PeerCertificate, token::Scopes},
     authorization_server::AuthorizationServer,
+    browser_login::BrowserLogins,
     config::{Config, Listen},
     limiter::ConnectionPermit,
     mcp::{
@@ -78,6 +80,8 @@ pub(crate) struct HttpEdge {
     request_log: RequestLog,
     /// The built-in authorization server; `None` without a store.
     oauth: Option<OAuthEdge>,
+    /// Who is logged in in browsers, for all pages.
+    browser_logins: BrowserLogins,
     /// Those who read streams of events.
     stream_readers: InFlight,
     tasks: Tasks,
@@ -96,6 +100,7 @@ impl HttpEdge {
         proxy.sign_ins().set_base(resource_server.public_url.base());
         let edge = Arc::new(Self {
             oauth: oauth.map(OAuthEdge::new),
+            browser_logins: BrowserLogins::default(),
             proxy,
             status,
             guard: ArcSwap::from_pointee(OriginGuard::new(config, &config.listen)),
@@ -262,6 +267,11 @@ impl HttpEdge {
         ForwardedHeaders::of(headers, &self.proxy.settings().forward_headers)
     }
 
+    /// The built-in authorization server, where it is on.
+    fn authorization_server(&self) -> Option<&OAuthEdge> {
+        self.oauth.as_ref().filter(|oauth| oauth.is_on())
+    }
+
     /// The endpoint of the built-in authorization server at `path`.
     fn oauth_endpoint(&self, path: &str) -> Option<Endpoint> {
         let resource_server = self.resource_server.load();
@@ -305,7 +315,7 @@ impl HttpEdge {
             self.request_log.warn(fault, message, peer.address, request);
             return wrong_method(&route);
         }
-        if let Some(oauth) = self.oauth.as_ref().filter(|oauth| oauth.is_on())
+        if let Some(oauth) = self.authorization_server()
             && let Some(endpoint) = self.oauth_endpoint(request.uri().path())
         {
             return Box::pin(oauth_server::answer(endpoint, self, oauth, peer, request)).await;
@@ -441,13 +451,13 @@ impl HttpEdge {
 
     /// Answers on the pages that know browsers by their cookies, and take no keys in headers.
     async fn answer_browser(
-        &self,
+        self: &Arc<Self>,
         route: &Route,
         peer: &RequestPeer,
         request: &mut Request<Incoming>,
     ) -> Response<Body> {
         if *route == Route::OAuthCallback {
-            connections::callback(self, request).await
+            connections::callback(self, peer, request).await
         } else {
             connections::handle(self, peer, request).await
         }

@@ -29,6 +29,7 @@ pub mod sign_in;
 pub mod audit;
 pub mod auth;
 pub mod authorization_server;
+pub mod browser_login;
 mod builtin;
 pub mod config;
 pub mod egress;

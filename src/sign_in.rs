@@ -1,27 +1,24 @@
 //! How a person signs in to servers for an agent: by a link with a one-time code, in a browser.
 //!
-//! Who may not call a server before they sign in is given a [`SignInLink`]. The browser that opens it becomes that of
-//! the agent, and of nobody else until its person leaves: no other agent's link opens there. What comes back from an
-//! issuer counts for the browser that went there. Codes and browsers are kept in memory; a restart costs a new link.
+//! Who may not call a server before they sign in is given a [`SignInLink`]. It opens in a browser in which the agent is
+//! logged in (`browser_login`), and nowhere else: nobody connects their account to the agent of another. What comes
+//! back from an issuer counts for the browser that went there. Codes are kept in memory; a restart costs a new link.
 
 use std::{
     collections::HashMap,
-    hash::Hash,
     sync::{Arc, Mutex, MutexGuard, Weak},
     time::Duration,
 };
 
 use arc_swap::ArcSwap;
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 use url::Url;
 use uuid::Uuid;
 
 use crate::{
-    auth::Agent,
+    browser_login::{Expires, LOGIN_LIFETIME, Person, insert_bounded},
     lock::lock,
-    names::{AgentId, ServerName},
+    names::ServerName,
     session::Session,
     store::GrantOwner,
 };
@@ -30,46 +27,12 @@ use crate::{
 pub const LINK_TTL: Duration = Duration::from_secs(10 * 60);
 /// A link with less time left is not given out once more.
 const LINK_TTL_MIN: Duration = Duration::from_secs(5 * 60);
-/// How long a browser stays that of an agent.
-pub const BROWSER_TTL: Duration = Duration::from_secs(60 * 60);
-/// Links, browsers and clients that wait, each; the one that ends first gives way.
+/// Links and clients that wait, each; the one that ends first gives way.
 pub const ENTRIES_MAX: usize = 4096;
 /// The characters of codes: none is taken for another, and they make no words.
 const CODE_DIGITS: &[u8; 20] = b"BCDFGHJKLMNPQRSTVWXZ";
 /// Characters of a code, in two halves.
 const CODE_LENGTH: usize = 10;
-
-/// Who signs in.
-#[derive(Clone, Debug)]
-pub enum SignInPerson {
-    /// Whoever uses the agent.
-    Agent(Arc<Agent>),
-    /// The operator, for all agents.
-    Gateway,
-}
-
-impl SignInPerson {
-    /// Whose the grants are.
-    pub fn owner(&self) -> GrantOwner {
-        match self {
-            Self::Agent(agent) => GrantOwner::Agent(agent.id),
-            Self::Gateway => GrantOwner::Gateway,
-        }
-    }
-
-    /// Whether it is who uses the agent `id`.
-    pub fn is_agent(&self, id: AgentId) -> bool {
-        self.owner() == GrantOwner::Agent(id)
-    }
-
-    /// What people call them.
-    pub fn name(&self) -> &str {
-        match self {
-            Self::Agent(agent) => &agent.name,
-            Self::Gateway => "the gateway",
-        }
-    }
-}
 
 /// Where a person signs in, and with which code.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -88,21 +51,12 @@ pub struct SignInLink {
 #[derive(Clone, Debug)]
 pub struct LinkTarget {
     /// Who signs in.
-    pub person: SignInPerson,
+    pub person: Person,
     /// To which server, where it is for one.
     pub server: Option<ServerName>,
 }
 
-/// A browser in which a person signs in.
-#[derive(Clone, Debug)]
-pub struct BrowserSession {
-    /// Who it is.
-    pub person: SignInPerson,
-    /// What the browser proves itself with to an issuer's callback: no secret of the page.
-    pub binding: String,
-}
-
-/// The links that were given out, and the browsers that came by one.
+/// The links that were given out, and the clients that wait.
 #[derive(Debug, Default)]
 pub struct SignIns {
     /// The URL of the gateway, without a slash at its end.
@@ -114,8 +68,6 @@ pub struct SignIns {
 struct SignInState {
     /// By code.
     links: HashMap<String, PendingLink>,
-    /// By the hash of their cookie.
-    browsers: HashMap<[u8; 32], Browser>,
     /// Elicitations of clients that wait to hear that one is signed in.
     elicitations: HashMap<(String, usize), Elicitation>,
 }
@@ -128,22 +80,11 @@ struct PendingLink {
 }
 
 #[derive(Debug)]
-struct Browser {
-    session: BrowserSession,
-    expires: Instant,
-}
-
-#[derive(Debug)]
 struct Elicitation {
     owner: GrantOwner,
     server: ServerName,
     session: Weak<Session>,
     expires: Instant,
-}
-
-/// What ends at a time.
-trait Expires {
-    fn expires(&self) -> Instant;
 }
 
 macro_rules! expires {
@@ -156,21 +97,7 @@ macro_rules! expires {
     )* };
 }
 
-expires!(PendingLink, Browser, Elicitation);
-
-/// Adds an entry, after those whose time has passed are gone; the one that ends first gives way where there are too
-/// many.
-fn insert<K: Clone + Eq + Hash, V: Expires>(entries: &mut HashMap<K, V>, key: K, value: V) {
-    let now = Instant::now();
-    entries.retain(|_, entry| entry.expires() > now);
-    if entries.len() >= ENTRIES_MAX {
-        let oldest = entries.iter().min_by_key(|(_, entry)| entry.expires());
-        if let Some(key) = oldest.map(|(key, _)| key.clone()) {
-            entries.remove(&key);
-        }
-    }
-    entries.insert(key, value);
-}
+expires!(PendingLink, Elicitation);
 
 impl SignIns {
     /// Lets links begin with `base` from now on; until then there is no page that they could lead to.
@@ -184,11 +111,15 @@ impl SignIns {
         self.base.load_full()
     }
 
-    /// The path of the page, as browsers know it.
-    pub fn page_path(&self) -> String {
+    /// The path of the page, as browsers know it; for the link with `code`.
+    pub fn page_path(&self, code: Option<&str>) -> String {
         let base = Url::parse(&self.base.load());
-        let path = base.map(|base| base.path().trim_end_matches('/').to_owned());
-        format!("{}/connections", path.unwrap_or_default())
+        let base = base.map(|base| base.path().trim_end_matches('/').to_owned());
+        let path = format!("{}/connections", base.unwrap_or_default());
+        match code {
+            Some(code) => format!("{path}?code={}", normalized_code(code)),
+            None => path,
+        }
     }
 
     /// Whether the browsers of this gateway speak TLS to it, as far as its URL says.
@@ -224,10 +155,10 @@ impl SignIns {
                 owner: target.person.owner(),
                 server: server.clone(),
                 session: Arc::downgrade(session),
-                expires: now + BROWSER_TTL,
+                expires: now + LOGIN_LIFETIME,
             };
             let key = (elicitation.clone(), Arc::as_ptr(session).addr());
-            insert(&mut state.elicitations, key, waiting);
+            insert_bounded(&mut state.elicitations, key, waiting, ENTRIES_MAX);
         }
         if !state.links.contains_key(&code) {
             let link = PendingLink {
@@ -235,7 +166,7 @@ impl SignIns {
                 elicitation: elicitation.clone(),
                 expires: now + LINK_TTL,
             };
-            insert(&mut state.links, code.clone(), link);
+            insert_bounded(&mut state.links, code.clone(), link, ENTRIES_MAX);
         }
         let page = format!("{}/connections", self.base.load());
         Ok(SignInLink {
@@ -259,34 +190,6 @@ impl SignIns {
         (link.expires > Instant::now()).then_some(link.target)
     }
 
-    /// Lets a browser be that of `person`: the cookie it is known by.
-    ///
-    /// # Errors
-    /// When the system has no random numbers.
-    pub fn open_browser(&self, person: SignInPerson) -> Result<String, getrandom::Error> {
-        let cookie = new_cookie()?;
-        let session = BrowserSession {
-            person,
-            binding: derived(&cookie, "binding"),
-        };
-        let expires = Instant::now() + BROWSER_TTL;
-        let browser = Browser { session, expires };
-        insert(&mut self.lock().browsers, hash(&cookie), browser);
-        Ok(cookie)
-    }
-
-    /// Who uses the browser with this cookie.
-    pub fn browser(&self, cookie: &str) -> Option<BrowserSession> {
-        let state = self.lock();
-        let browser = state.browsers.get(&hash(cookie))?;
-        (browser.expires > Instant::now()).then(|| browser.session.clone())
-    }
-
-    /// Forgets whose the browser with this cookie was.
-    pub fn close_browser(&self, cookie: &str) {
-        self.lock().browsers.remove(&hash(cookie));
-    }
-
     /// The elicitations that are done now that `owner` has signed in to `server`, and whose sessions wait to hear
     /// of that.
     pub fn finish(&self, owner: GrantOwner, server: &ServerName) -> Vec<(String, Arc<Session>)> {
@@ -306,35 +209,6 @@ impl SignIns {
     fn lock(&self) -> MutexGuard<'_, SignInState> {
         lock(&self.state)
     }
-}
-
-/// A cookie for a browser of which nothing is known.
-///
-/// # Errors
-/// When the system has no random numbers.
-pub fn new_cookie() -> Result<String, getrandom::Error> {
-    let mut random = [0; 32];
-    getrandom::fill(&mut random)?;
-    Ok(URL_SAFE_NO_PAD.encode(random))
-}
-
-/// What a form of a page must have that was made for the browser with this cookie.
-pub fn form_token(cookie: &str) -> String {
-    derived(cookie, "form")
-}
-
-/// Whether `token` is that of the browser with this cookie. How long that takes says nothing of it.
-pub fn is_form_token(token: &str, cookie: &str) -> bool {
-    hash(token) == hash(&form_token(cookie))
-}
-
-fn derived(cookie: &str, purpose: &str) -> String {
-    let hash = Sha256::new_with_prefix(purpose).chain_update(cookie);
-    URL_SAFE_NO_PAD.encode(hash.finalize())
-}
-
-fn hash(cookie: &str) -> [u8; 32] {
-    Sha256::digest(cookie).into()
 }
 
 fn new_code() -> Result<String, getrandom::Error> {
@@ -371,10 +245,11 @@ pub fn host_of(url: &Url) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::Agent;
 
-    fn agent(name: &str) -> SignInPerson {
+    fn agent(name: &str) -> Person {
         let id = crate::names::AgentId(Uuid::new_v5(&Uuid::nil(), name.as_bytes()));
-        SignInPerson::Agent(Arc::new(Agent {
+        Person::Agent(Arc::new(Agent {
             id,
             name: name.to_owned(),
             ..Agent::anonymous()
@@ -387,7 +262,7 @@ mod tests {
         signs
     }
 
-    fn at(person: &SignInPerson, server: &str) -> LinkTarget {
+    fn at(person: &Person, server: &str) -> LinkTarget {
         LinkTarget {
             person: person.clone(),
             server: Some(ServerName::parse(server).unwrap()),
@@ -431,22 +306,6 @@ mod tests {
             signs.target(&first.code).is_some(),
             "it is good all the same"
         );
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn browsers_are_known_by_their_cookie_for_a_while() {
-        let signs = signs_in();
-        let cookie = signs.open_browser(agent("ann")).unwrap();
-        let other = signs.open_browser(agent("bob")).unwrap();
-        let known = signs.browser(&cookie).unwrap();
-        assert_eq!(known.person.name(), "ann");
-        assert_ne!(known.binding, signs.browser(&other).unwrap().binding);
-        assert!(!known.binding.contains(&cookie) && known.binding != form_token(&cookie));
-        assert!(signs.browser("x").is_none());
-        signs.close_browser(&other);
-        assert!(signs.browser(&other).is_none());
-        tokio::time::advance(BROWSER_TTL).await;
-        assert!(signs.browser(&cookie).is_none());
     }
 
     #[tokio::test(start_paused = true)]

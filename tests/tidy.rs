@@ -26,6 +26,7 @@ const LAYERS: Layers = &[
             "audit",
             "auth",
             "authorization_server",
+            "browser_login",
             "mcp",
             "names",
             "config",
@@ -69,6 +70,7 @@ const LAYERS: Layers = &[
     (
         "proxy",
         &[
+            "browser_login",
             "discovery",
             "auth",
             "audit",
@@ -179,7 +181,11 @@ const LAYERS: Layers = &[
         ],
     ),
     ("scan", &["mcp", "config", "json_schema"]),
-    ("sign_in", &["auth", "session", "store", "names", "lock"]),
+    (
+        "sign_in",
+        &["auth", "browser_login", "session", "store", "names", "lock"],
+    ),
+    ("browser_login", &["auth", "store", "names", "lock"]),
     ("sealing", &[]),
     ("secrets", &["store", "config", "names"]),
     ("egress", &["config"]),

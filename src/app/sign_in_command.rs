@@ -1,11 +1,12 @@
 //! What `tollbridge login` and `logout` ask of a gateway.
 
 use crate::{
+    browser_login::Person,
     control_socket::{SignInAction, SignInCommand, SignInReport},
     names::ServerName,
     oauth_client::GrantStatus,
     proxy::Proxy,
-    sign_in::{LinkTarget, SignInPerson},
+    sign_in::LinkTarget,
 };
 
 /// Does what a command asks for.
@@ -18,10 +19,10 @@ pub async fn run_sign_in_command(
 ) -> Result<SignInReport, String> {
     let server = ServerName::parse(&command.server).map_err(|error| error.to_string())?;
     let person = match &command.agent {
-        None => SignInPerson::Gateway,
+        None => Person::Gateway,
         Some(name) => {
             let agent = proxy.governance().directory().named(name);
-            SignInPerson::Agent(agent.ok_or_else(|| format!("unknown agent `{name}`"))?)
+            Person::Agent(agent.ok_or_else(|| format!("unknown agent `{name}`"))?)
         }
     };
     let owner = person.owner();

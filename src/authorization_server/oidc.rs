@@ -15,9 +15,7 @@ use serde_json::{Map, Value};
 use tokio::time::Instant;
 use url::{Url, form_urlencoded};
 
-use super::{
-    AuthorizationRequest, AuthorizationServer, LoggedIn, LoginSession, ServerError, secret, tokens,
-};
+use super::{AuthorizationRequest, AuthorizationServer, LoggedIn, ServerError, secret, tokens};
 use crate::{
     auth::{
         jwt::{JwtVerifier, TrustedIssuer, is_same_issuer},
@@ -108,11 +106,33 @@ impl OidcError {
     }
 }
 
+/// What somebody logs in for.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LoginPurpose {
+    /// To decide about the request of a client.
+    Authorize(Box<AuthorizationRequest>),
+    /// To see their connections to servers; with the code of the link that led there.
+    Connections(Option<String>),
+}
+
+/// A login that is to begin.
+#[derive(Clone, Debug)]
+pub struct LoginRequest<'r> {
+    /// What for.
+    pub purpose: LoginPurpose,
+    /// The URL of the gateway, as the browser knows it.
+    pub gateway: &'r str,
+    /// What only the browser shows when it comes back.
+    pub browser: &'r str,
+}
+
 /// A login that was begun.
 #[derive(Debug, Deserialize, Serialize)]
 struct LoginState {
     browser: String,
-    request: AuthorizationRequest,
+    gateway: String,
+    purpose: LoginPurpose,
     nonce: String,
     verifier: String,
     #[serde(with = "super::time_ms")]
@@ -133,6 +153,11 @@ pub struct LoginCallback<'c> {
 }
 
 impl OidcIssuer {
+    /// Its URL.
+    pub fn url(&self) -> &str {
+        &self.config.issuer
+    }
+
     /// The issuer of `config`, whose host may be private.
     ///
     /// # Errors
@@ -258,22 +283,26 @@ impl LoginIssuerMetadata {
 }
 
 impl AuthorizationServer {
-    /// Begins a login for `request` in `browser`: the URL of the issuer that it is sent to.
+    /// Begins a login: the URL of the issuer that the browser is sent to.
     ///
     /// # Errors
     /// When the issuer cannot be reached.
     pub async fn begin_login(
         &self,
         issuer: &OidcIssuer,
-        request: &AuthorizationRequest,
-        browser: &LoginSession,
+        login: LoginRequest<'_>,
         now: Timestamp,
     ) -> Result<String, OidcError> {
         let metadata = issuer.metadata().await?;
         let random = || secret::random_text::<32>().map_err(ServerError::from);
+        let asks_login = match &login.purpose {
+            LoginPurpose::Authorize(request) => request.asks_login,
+            LoginPurpose::Connections(_) => false,
+        };
         let state = LoginState {
-            browser: browser.id().to_owned(),
-            request: request.clone(),
+            browser: login.browser.to_owned(),
+            gateway: login.gateway.to_owned(),
+            purpose: login.purpose,
             nonce: random()?,
             verifier: random()?,
             expires: tokens::after(now, LOGIN_LIFETIME),
@@ -282,19 +311,19 @@ impl AuthorizationServer {
         url.query_pairs_mut()
             .append_pair("response_type", "code")
             .append_pair("client_id", &issuer.config.client_id)
-            .append_pair("redirect_uri", &callback_url(&request.issuer))
+            .append_pair("redirect_uri", &callback_url(&state.gateway))
             .append_pair("scope", &issuer.config.scopes.join(" "))
             .append_pair("nonce", &state.nonce)
             .append_pair("code_challenge", &tokens::challenge_of(&state.verifier))
             .append_pair("code_challenge_method", "S256")
             .append_pair("state", &self.seal_text("oauth login", &state)?);
-        if request.asks_login {
+        if asks_login {
             url.query_pairs_mut().append_pair("prompt", "login");
         }
         Ok(url.into())
     }
 
-    /// Ends a login: the request that it was for, and who logged in.
+    /// Ends a login in the browser with this binding: what it was for, and who logged in.
     ///
     /// # Errors
     /// Why nobody did.
@@ -302,11 +331,11 @@ impl AuthorizationServer {
         &self,
         issuer: &OidcIssuer,
         callback: LoginCallback<'_>,
-        browser: &LoginSession,
+        browser: &str,
         now: Timestamp,
-    ) -> Result<(AuthorizationRequest, LoggedIn), OidcError> {
+    ) -> Result<(LoginPurpose, LoggedIn), OidcError> {
         let state: Option<LoginState> = self.open_text("oauth login", callback.state);
-        let state = state.filter(|state| state.browser == browser.id() && now < state.expires);
+        let state = state.filter(|state| state.browser == browser && now < state.expires);
         let state = state.ok_or(OidcError::State)?;
         if callback
             .iss
@@ -318,7 +347,7 @@ impl AuthorizationServer {
             return Err(OidcError::Refused(error.chars().take(100).collect()));
         }
         let code = callback.code.ok_or(OidcError::State)?;
-        let redirect_uri = callback_url(&state.request.issuer);
+        let redirect_uri = callback_url(&state.gateway);
         let id_token = issuer
             .exchange(code, &state.verifier, &redirect_uri)
             .await?;
@@ -328,10 +357,8 @@ impl AuthorizationServer {
         let mut names = NAME_CLAIMS.iter();
         let name = names.find_map(|name| claims.get(*name)?.as_str());
         let name = name.unwrap_or_default().to_owned();
-        Ok((
-            state.request,
-            LoggedIn::new(&TokenSubject::Claims(claims), name),
-        ))
+        let who = LoggedIn::new(&TokenSubject::Claims(claims), name);
+        Ok((state.purpose, who))
     }
 }
 

@@ -1,14 +1,16 @@
 //! `/connections`: where a person signs in to servers for an agent, and `/oauth/callback`, where issuers send them back.
 //!
-//! A browser is known by a cookie. It becomes that of an agent by the code of a link, or by the agent's key, and
-//! stays it until its person leaves; the link of another agent does not open there. Every form has a token that is
+//! Who uses a browser is known by the login that all pages share (`browser_login`): by the key of an agent, a login
+//! code, or the issuer of `oauth.login`. The link of another agent does not open there. Every form has a token that is
 //! made of the cookie, so that no other site can send one. There are no scripts.
 
 mod page;
 
+use std::{fmt, sync::Arc};
+
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method as Verb, Request, Response, StatusCode,
-    header::{COOKIE, LOCATION, SET_COOKIE},
+    header::LOCATION,
 };
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
@@ -18,38 +20,57 @@ use url::{Url, form_urlencoded};
 use super::{
     HttpEdge, RequestPeer,
     body::{self, Body},
+    browser::Browser,
     oauth::RequestTarget,
+    oauth_server::{OAuthRequest, TOO_MANY_LOGINS},
     request_log,
 };
 use crate::{
-    auth::{API_KEY_HEADER, Credentials, MERGED_ROUTE},
+    auth::{API_KEY_HEADER, Credentials, MERGED_ROUTE, token::TokenSubject},
+    authorization_server::{LoginPurpose, OidcError},
+    browser_login::{BrowserLogin, Person},
+    config::AuthMethod,
     names::{AgentId, ServerName},
     oauth_client::SignIn,
-    sign_in::{self, BROWSER_TTL, BrowserSession, LinkTarget, SignInPerson},
+    sign_in::{self, LinkTarget},
 };
-use page::{PageContext, PageNotice};
+use page::{LoginForms, PageContext, PageNotice};
 
 /// Bytes of a form; ours are smaller.
 const FORM_BYTES_MAX: usize = 16 << 10;
 
 /// One request for a page.
 struct Visit<'e> {
-    edge: &'e HttpEdge,
-    /// The cookie that the browser has, or is given.
-    cookie: String,
-    /// Whether it is given one.
-    is_new: bool,
-    session: Option<BrowserSession>,
+    edge: &'e Arc<HttpEdge>,
+    peer: &'e RequestPeer,
+    browser: Browser<'e>,
+}
+
+/// The fields of a form.
+struct ConnectionsForm(Vec<(String, String)>);
+
+impl ConnectionsForm {
+    /// Empty where there is none.
+    fn field(&self, name: &str) -> &str {
+        let found = self.0.iter().find(|(known, _)| known == name);
+        found.map_or("", |(_, value)| value)
+    }
+
+    /// The code of the link that led here, if one did.
+    fn link(&self) -> Option<&str> {
+        Some(self.field("link")).filter(|code| !code.is_empty())
+    }
 }
 
 /// Answers a request for `/connections`.
 pub(super) async fn handle(
-    edge: &HttpEdge,
+    edge: &Arc<HttpEdge>,
     peer: &RequestPeer,
     request: &mut Request<Incoming>,
 ) -> Response<Body> {
-    let Some(mut visit) = Visit::of(edge, request.headers()) else {
-        return plain(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut visit = match Visit::of(edge, peer, request.headers()) {
+        Ok(visit) => visit,
+        Err(response) => return *response,
     };
     if request.method() != Verb::POST {
         let query = request.uri().query().unwrap_or_default();
@@ -57,36 +78,32 @@ pub(super) async fn handle(
         let code = code.map(|(_, code)| code.into_owned());
         return visit.show(code.as_deref()).await;
     }
-    let form = Limited::new(request.body_mut(), FORM_BYTES_MAX)
+    let body = Limited::new(request.body_mut(), FORM_BYTES_MAX)
         .collect()
         .await;
-    let Ok(form) = form else {
+    let Ok(body) = body else {
         return visit
             .page(StatusCode::BAD_REQUEST, &PageNotice::InvalidForm)
             .await;
     };
-    let form = form.to_bytes();
-    let field = |wanted: &str| {
-        let mut fields = form_urlencoded::parse(&form);
-        let found = fields.find(|(name, _)| name == wanted);
-        found
-            .map(|(_, value)| value.into_owned())
-            .unwrap_or_default()
-    };
-    if visit.is_new || !sign_in::is_form_token(&field("token"), &visit.cookie) {
+    let form = ConnectionsForm(
+        form_urlencoded::parse(&body.to_bytes())
+            .into_owned()
+            .collect(),
+    );
+    if !visit.browser.has_sent(form.field("token")) {
         return visit
             .page(StatusCode::FORBIDDEN, &PageNotice::InvalidForm)
             .await;
     }
-    match field("action").as_str() {
-        "enter" => visit.enter(&field("code")).await,
-        "key" => {
-            let key = field("key");
-            visit.enter_with_key(&key, peer, request).await
-        }
-        "start" => visit.start(&field("server")).await,
-        "revoke" => visit.revoke(&field("server")).await,
-        "leave" => visit.leave(),
+    match form.field("action") {
+        "enter" => visit.enter(form.field("code")).await,
+        "key" => visit.log_in_with_key(&form, request).await,
+        "login-code" => visit.log_in_with_code(&form, request).await,
+        "issuer" => visit.log_in_at_issuer(&form, request).await,
+        "start" => visit.start(form.field("server")).await,
+        "revoke" => visit.revoke(form.field("server")).await,
+        "log-out" => visit.log_out(),
         _ => {
             visit
                 .page(StatusCode::BAD_REQUEST, &PageNotice::InvalidForm)
@@ -96,17 +113,27 @@ pub(super) async fn handle(
 }
 
 /// Answers a browser that an issuer sends back.
-pub(super) async fn callback(edge: &HttpEdge, request: &Request<Incoming>) -> Response<Body> {
-    let Some(visit) = Visit::of(edge, request.headers()) else {
-        return plain(StatusCode::INTERNAL_SERVER_ERROR);
+pub(super) async fn callback(
+    edge: &Arc<HttpEdge>,
+    peer: &RequestPeer,
+    request: &Request<Incoming>,
+) -> Response<Body> {
+    let visit = match Visit::of(edge, peer, request.headers()) {
+        Ok(visit) => visit,
+        Err(response) => return *response,
     };
-    let Some(session) = &visit.session else {
+    let Some(login) = visit.browser.login() else {
         return visit
             .page(StatusCode::FORBIDDEN, &PageNotice::OtherBrowser)
             .await;
     };
     let query = request.uri().query().unwrap_or_default();
-    match edge.proxy.finish_sign_in(query, session).await {
+    let binding = visit.browser.binding();
+    let finished = edge
+        .proxy
+        .finish_sign_in(query, (&login.person, &binding))
+        .await;
+    match finished {
         Ok(SignIn::Done { server, .. }) => {
             visit
                 .page(StatusCode::OK, &PageNotice::SignedIn(server))
@@ -126,27 +153,29 @@ pub(super) async fn callback(edge: &HttpEdge, request: &Request<Incoming>) -> Re
 }
 
 impl<'e> Visit<'e> {
-    /// That of the browser with these headers; `None` where the system has no random numbers.
-    fn of(edge: &'e HttpEdge, headers: &HeaderMap) -> Option<Self> {
-        let name = cookie_name(edge.proxy.sign_ins().is_secure());
-        let known = cookie(headers, name);
-        let session = known.and_then(|cookie| edge.proxy.sign_ins().browser(cookie));
-        let session = session.filter(|session| match &session.person {
-            SignInPerson::Agent(agent) => {
-                let directory = edge.proxy.governance().directory();
-                agent.enabled && directory.is_still_authorized(agent)
-            }
-            SignInPerson::Gateway => true,
-        });
-        Some(Self {
+    /// That of the browser with these headers.
+    fn of(
+        edge: &'e Arc<HttpEdge>,
+        peer: &'e RequestPeer,
+        headers: &HeaderMap,
+    ) -> Result<Self, Box<Response<Body>>> {
+        let browser = Browser::of(edge, headers).map_err(|error| Box::new(failed(&error)))?;
+        Ok(Self {
             edge,
-            is_new: known.is_none(),
-            cookie: match known {
-                Some(cookie) => cookie.to_owned(),
-                None => sign_in::new_cookie().ok()?,
-            },
-            session,
+            peer,
+            browser,
         })
+    }
+
+    /// Who is logged in.
+    fn person(&self) -> Option<&Person> {
+        self.browser.login().map(|login| &login.person)
+    }
+
+    /// Whether somebody is logged in for whom `target` is not.
+    fn is_other_person(&self, target: &LinkTarget) -> bool {
+        self.person()
+            .is_some_and(|person| person.owner() != target.person.owner())
     }
 
     /// The page for the link with `code`, or without one.
@@ -154,65 +183,55 @@ impl<'e> Visit<'e> {
         let Some(code) = code else {
             return self.page(StatusCode::OK, &PageNotice::None).await;
         };
-        match (self.edge.proxy.sign_ins().target(code), &self.session) {
-            (None, _) => {
+        match self.edge.proxy.sign_ins().target(code) {
+            None => {
                 self.page(StatusCode::NOT_FOUND, &PageNotice::UnknownCode)
                     .await
             }
-            (Some(target), Some(session)) if !is_of(&target, session) => {
+            Some(target) if self.is_other_person(&target) => {
                 self.page(
                     StatusCode::FORBIDDEN,
                     &PageNotice::OtherPerson(target.person),
                 )
                 .await
             }
-            (Some(target), _) => {
+            Some(target) => {
                 self.page(StatusCode::OK, &PageNotice::Link(target, code.to_owned()))
                     .await
             }
         }
     }
 
-    /// Lets the browser be that of whom `code` is for, and begins the sign-in that it is for.
+    /// Begins the sign-in that the link with `code` is for.
     async fn enter(&mut self, code: &str) -> Response<Body> {
         let sign_ins = self.edge.proxy.sign_ins();
-        let Some(target) = sign_ins.target(code) else {
-            return self
-                .page(StatusCode::NOT_FOUND, &PageNotice::UnknownCode)
-                .await;
-        };
-        if self.session.as_ref().is_some_and(|it| !is_of(&target, it)) {
-            return self
-                .page(
-                    StatusCode::FORBIDDEN,
-                    &PageNotice::OtherPerson(target.person),
-                )
-                .await;
+        let target = sign_ins.target(code);
+        if target.is_none_or(|target| self.is_other_person(&target)) {
+            return self.show(Some(code)).await;
         }
         let Some(LinkTarget { person, server }) = sign_ins.take(code) else {
-            return self
-                .page(StatusCode::NOT_FOUND, &PageNotice::UnknownCode)
-                .await;
+            return self.show(Some(code)).await;
         };
-        if !self.open(person) {
-            return plain(StatusCode::INTERNAL_SERVER_ERROR);
+        if self.person().is_none()
+            && let Err(error) = self.browser.log_in(BrowserLogin::by_link(person))
+        {
+            return failed(&error);
         }
         match server {
             Some(server) => self.start(server.as_str()).await,
-            None => self.redirect(),
+            None => self.redirect(None),
         }
     }
 
-    /// Lets the browser be that of the agent with `key`.
-    async fn enter_with_key(
+    /// Logs in who has the key of an agent.
+    async fn log_in_with_key(
         &mut self,
-        key: &str,
-        peer: &RequestPeer,
+        form: &ConnectionsForm,
         request: &Request<Incoming>,
     ) -> Response<Body> {
         let governance = self.edge.proxy.governance();
         let mut headers = HeaderMap::new();
-        if let Ok(key) = HeaderValue::try_from(key.trim()) {
+        if let Ok(key) = HeaderValue::try_from(form.field("key").trim()) {
             headers.insert(HeaderName::from_static(API_KEY_HEADER), key);
         }
         let resource_server = self.edge.resource_server.load_full();
@@ -230,104 +249,145 @@ impl<'e> Visit<'e> {
                 self.page(StatusCode::UNAUTHORIZED, &PageNotice::InvalidForm)
                     .await
             }
-            Ok(agent)
-                if self
-                    .session
-                    .as_ref()
-                    .is_none_or(|it| it.person.is_agent(agent.id)) =>
-            {
-                if self.open(SignInPerson::Agent(agent)) {
-                    self.redirect()
-                } else {
-                    plain(StatusCode::INTERNAL_SERVER_ERROR)
-                }
-            }
             Ok(agent) => {
-                let person = SignInPerson::Agent(agent);
-                self.page(StatusCode::FORBIDDEN, &PageNotice::OtherPerson(person))
+                let (subject, name) = (TokenSubject::Agent(agent.id), agent.name.clone());
+                self.log_in(BrowserLogin::new(agent, subject, name), form)
                     .await
             }
             Err(error) => {
                 let refused = request_log::refused_request(request);
-                governance.record_auth_failure(&error, peer.address, refused);
-                self.page(
-                    StatusCode::UNAUTHORIZED,
-                    &PageNotice::Failed(error.to_string()),
-                )
-                .await
+                governance.record_auth_failure(&error, self.peer.address, refused);
+                self.fail(StatusCode::UNAUTHORIZED, &error).await
             }
         }
     }
 
-    /// Makes the browser that of `person`, under another cookie than before.
-    fn open(&mut self, person: SignInPerson) -> bool {
-        let sign_ins = self.edge.proxy.sign_ins();
-        sign_ins.close_browser(&self.cookie);
-        let Ok(cookie) = sign_ins.open_browser(person) else {
-            return false;
+    /// Logs in who has a login code.
+    async fn log_in_with_code(
+        &mut self,
+        form: &ConnectionsForm,
+        request: &mut Request<Incoming>,
+    ) -> Response<Body> {
+        let Some(oauth) = self.edge.authorization_server() else {
+            return self.fail(StatusCode::NOT_FOUND, &NO_LOGIN).await;
         };
-        self.session = sign_ins.browser(&cookie);
-        (self.cookie, self.is_new) = (cookie, true);
-        true
+        let asked = OAuthRequest::new(self.edge, oauth, self.peer, request);
+        if !asked.admits_login() {
+            return self
+                .fail(StatusCode::TOO_MANY_REQUESTS, &TOO_MANY_LOGINS)
+                .await;
+        }
+        match asked.use_login_code(form.field("code")).await {
+            Ok(Some(login)) => self.log_in(login, form).await,
+            Ok(None) => self.fail(StatusCode::FORBIDDEN, &INVALID_CODE).await,
+            Err(error) => {
+                tracing::error!(%error, "nobody can log in");
+                self.fail(StatusCode::INTERNAL_SERVER_ERROR, &error).await
+            }
+        }
+    }
+
+    /// Sends the browser to the issuer where people log in.
+    async fn log_in_at_issuer(
+        &self,
+        form: &ConnectionsForm,
+        request: &mut Request<Incoming>,
+    ) -> Response<Body> {
+        let oauth = self.edge.authorization_server();
+        let Some((oauth, issuer)) = oauth.and_then(|oauth| Some((oauth, oauth.login_issuer()?)))
+        else {
+            return self.fail(StatusCode::NOT_FOUND, &NO_LOGIN).await;
+        };
+        let asked = OAuthRequest::new(self.edge, oauth, self.peer, request);
+        if !asked.admits_login() {
+            return self
+                .fail(StatusCode::TOO_MANY_REQUESTS, &TOO_MANY_LOGINS)
+                .await;
+        }
+        let purpose = LoginPurpose::Connections(form.link().map(str::to_owned));
+        let begun = asked.begin_login(&issuer, purpose, &self.browser).await;
+        let url = begun.and_then(|url| {
+            let url = Url::parse(&url).ok().filter(is_web);
+            url.ok_or_else(|| OidcError::Refused(NO_ISSUER_PAGE.to_owned()))
+        });
+        match url {
+            Ok(url) => {
+                self.page(StatusCode::OK, &PageNotice::Leaving(None, url))
+                    .await
+            }
+            Err(why) => {
+                asked.note_failed_login(&why);
+                self.fail(StatusCode::BAD_GATEWAY, &why).await
+            }
+        }
+    }
+
+    /// Lets somebody be logged in, and goes on with the link that led here.
+    async fn log_in(&mut self, login: BrowserLogin, form: &ConnectionsForm) -> Response<Body> {
+        let is_other = |person: &Person| person.owner() != login.person.owner();
+        if self.person().is_some_and(is_other) {
+            let notice = PageNotice::OtherPerson(login.person);
+            return self.page(StatusCode::FORBIDDEN, &notice).await;
+        }
+        match self.browser.log_in(login) {
+            Ok(()) => self.redirect(form.link()),
+            Err(error) => failed(&error),
+        }
     }
 
     /// Sends the browser to the issuer of `server`.
     async fn start(&self, server: &str) -> Response<Body> {
-        let (Some(session), Ok(server)) = (&self.session, ServerName::parse(server)) else {
+        let (Some(person), Ok(server)) = (self.person(), ServerName::parse(server)) else {
             return self
                 .page(StatusCode::FORBIDDEN, &PageNotice::InvalidForm)
                 .await;
         };
-        match self.edge.proxy.begin_sign_in(&server, session).await {
-            Ok(url) if matches!(url.scheme(), "http" | "https") => {
+        let browser = (person, &*self.browser.binding());
+        match self.edge.proxy.begin_sign_in(&server, browser).await {
+            Ok(url) if is_web(&url) => {
                 self.page(StatusCode::OK, &PageNotice::Leaving(Some(server), url))
                     .await
             }
-            Ok(_) => {
-                let reason = "the issuer has no valid URL to sign in at".to_owned();
-                self.page(StatusCode::BAD_GATEWAY, &PageNotice::Failed(reason))
-                    .await
-            }
-            Err(reason) => {
-                self.page(StatusCode::BAD_GATEWAY, &PageNotice::Failed(reason))
-                    .await
-            }
+            Ok(_) => self.fail(StatusCode::BAD_GATEWAY, &NO_ISSUER_PAGE).await,
+            Err(reason) => self.fail(StatusCode::BAD_GATEWAY, &reason).await,
         }
     }
 
     /// Gives up what was granted for `server`.
     async fn revoke(&self, server: &str) -> Response<Body> {
-        let (Some(session), Ok(server)) = (&self.session, ServerName::parse(server)) else {
+        let (Some(person), Ok(server)) = (self.person(), ServerName::parse(server)) else {
             return self
                 .page(StatusCode::FORBIDDEN, &PageNotice::InvalidForm)
                 .await;
         };
-        match self.edge.proxy.sign_out(&server, &session.person).await {
-            Ok(()) => self.redirect(),
-            Err(reason) => {
-                self.page(StatusCode::BAD_GATEWAY, &PageNotice::Failed(reason))
-                    .await
-            }
+        match self.edge.proxy.sign_out(&server, person).await {
+            Ok(()) => self.redirect(None),
+            Err(reason) => self.fail(StatusCode::BAD_GATEWAY, &reason).await,
         }
     }
 
-    fn leave(&mut self) -> Response<Body> {
-        self.edge.proxy.sign_ins().close_browser(&self.cookie);
-        self.session = None;
-        self.redirect()
+    fn log_out(&mut self) -> Response<Body> {
+        self.browser.log_out();
+        self.redirect(None)
     }
 
-    /// Has the browser ask for the page anew.
-    fn redirect(&self) -> Response<Body> {
+    /// Has the browser ask for the page anew: for the link with `code`, or without one.
+    fn redirect(&self, code: Option<&str>) -> Response<Body> {
         let mut response = self.respond(StatusCode::SEE_OTHER, maud::html! {});
-        if let Ok(page) = HeaderValue::try_from(self.edge.proxy.sign_ins().page_path()) {
+        let page = self.edge.proxy.sign_ins().page_path(code);
+        if let Ok(page) = HeaderValue::try_from(page) {
             response.headers_mut().insert(LOCATION, page);
         }
         response
     }
 
+    async fn fail(&self, status: StatusCode, reason: &impl fmt::Display) -> Response<Body> {
+        self.page(status, &PageNotice::Failed(reason.to_string()))
+            .await
+    }
+
     async fn page(&self, status: StatusCode, notice: &PageNotice) -> Response<Body> {
-        let person = self.session.as_ref().map(|session| &session.person);
+        let person = self.person();
         let connections = match person {
             Some(person) => self.edge.proxy.connections(person.owner()).await,
             None => Vec::new(),
@@ -335,62 +395,48 @@ impl<'e> Visit<'e> {
         let context = PageContext {
             person,
             connections,
-            token: sign_in::form_token(&self.cookie),
-            path: self.edge.proxy.sign_ins().page_path(),
-            takes_keys: !self.edge.proxy.governance().directory().is_anonymous(),
+            token: self.browser.form_token(),
+            path: self.edge.proxy.sign_ins().page_path(None),
+            login: self.login_forms(),
         };
         self.respond(status, page::render(&context, notice))
+    }
+
+    /// How people can log in.
+    fn login_forms(&self) -> LoginForms {
+        let directory = self.edge.proxy.governance().directory();
+        let oauth = self.edge.authorization_server();
+        let issuer = oauth.and_then(|oauth| oauth.login_issuer());
+        LoginForms {
+            keys: directory.authentication().allows(AuthMethod::Keys),
+            login_codes: oauth.is_some() && issuer.is_none(),
+            issuer: issuer.map(|issuer| {
+                let url = Url::parse(issuer.url());
+                url.map_or_else(|_| issuer.url().to_owned(), |url| shown_host(&url))
+            }),
+        }
     }
 
     fn respond(&self, status: StatusCode, page: Markup) -> Response<Body> {
         let mut response = Response::new(body::full_body(page.into_string()));
         *response.status_mut() = status;
         page::set_headers(response.headers_mut());
-        if self.is_new {
-            let is_secure = self.edge.proxy.sign_ins().is_secure();
-            let (name, secure) = (
-                cookie_name(is_secure),
-                if is_secure { "; Secure" } else { "" },
-            );
-            let (cookie, seconds) = (&self.cookie, BROWSER_TTL.as_secs());
-            let value = format!(
-                "{name}={cookie}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}"
-            );
-            if let Ok(mut value) = HeaderValue::try_from(value) {
-                value.set_sensitive(true);
-                response.headers_mut().insert(SET_COOKIE, value);
-            }
-        }
-        response
+        self.browser.keep(response)
     }
 }
 
-/// Whether a link is for who uses the browser.
-fn is_of(target: &LinkTarget, session: &BrowserSession) -> bool {
-    target.person.owner() == session.person.owner()
+const NO_LOGIN: &str = "nobody logs in like this here";
+const NO_ISSUER_PAGE: &str = "the issuer has no valid URL to sign in at";
+const INVALID_CODE: &str =
+    "this login code is not valid: each one is good once, and for a short time";
+
+fn is_web(url: &Url) -> bool {
+    matches!(url.scheme(), "http" | "https")
 }
 
-/// A cookie with this prefix is set by this host alone, over TLS.
-fn cookie_name(is_secure: bool) -> &'static str {
-    if is_secure {
-        "__Host-tollbridge"
-    } else {
-        "tollbridge"
-    }
-}
-
-fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
-    let lines = headers.get_all(COOKIE).iter();
-    let lines = lines.filter_map(|line| line.to_str().ok());
-    let mut pairs = lines.flat_map(|line| line.split(';'));
-    pairs.find_map(|pair| {
-        let (found, value) = pair.trim().split_once('=')?;
-        (found == name && !value.is_empty()).then_some(value)
-    })
-}
-
-fn plain(status: StatusCode) -> Response<Body> {
-    super::text_response(status, "the system has no random numbers")
+fn failed(error: &getrandom::Error) -> Response<Body> {
+    let message = format!("the system has no random numbers: {error}");
+    super::text_response(StatusCode::INTERNAL_SERVER_ERROR, &message)
 }
 
 /// The host of a URL, for people.

@@ -1,7 +1,6 @@
 //! Endpoints and pages of the built-in authorization server; what they do is decided in `authorization_server`.
 
 mod authorize;
-mod browser;
 mod pages;
 mod token;
 
@@ -22,6 +21,7 @@ use url::{Url, form_urlencoded};
 use super::{
     HttpEdge, RequestPeer, Route,
     body::{self, Body},
+    browser::Browser,
     json_response,
     oauth::RequestTarget,
     request_log, wrong_method,
@@ -29,11 +29,13 @@ use super::{
 use crate::{
     audit::EventKind,
     auth::token::TokenSubject,
-    authorization_server::{AuthorizationServer, Grant, ServerError, Tries},
+    authorization_server::{AuthorizationServer, Grant, OidcIssuer, ServerError, Tries},
     lock::lock,
     names::{Scope, ServerName},
     task::Tasks,
 };
+
+pub(super) use authorize::TOO_MANY_LOGINS;
 
 /// Bytes of a body that is sent here.
 const BODY_MAX: usize = 64 << 10;
@@ -117,11 +119,16 @@ impl OAuthEdge {
     pub(super) fn is_on(&self) -> bool {
         self.server.is_on()
     }
+
+    /// The issuer where people log in; without one they do with login codes.
+    pub(super) fn login_issuer(&self) -> Option<Arc<OidcIssuer>> {
+        self.server.settings().ok()?.login.clone()
+    }
 }
 
 /// A request to an endpoint, with what is needed to answer it.
 #[derive(Debug)]
-struct OAuthRequest<'r> {
+pub(super) struct OAuthRequest<'r> {
     edge: &'r Arc<HttpEdge>,
     oauth: &'r OAuthEdge,
     peer: &'r RequestPeer,
@@ -141,18 +148,7 @@ pub(super) async fn answer(
     if !endpoint.takes(request.method()) {
         return wrong_method(&Route::OAuth);
     }
-    let issuer = edge
-        .resource_server
-        .load()
-        .public_url
-        .of(RequestTarget::of(request));
-    let mut asked = OAuthRequest {
-        edge,
-        oauth,
-        peer,
-        request,
-        issuer,
-    };
+    let mut asked = OAuthRequest::new(edge, oauth, peer, request);
     match endpoint {
         Endpoint::Authorize if *asked.request.method() == Verb::POST => asked.decide().await,
         Endpoint::Authorize => asked.authorize().await,
@@ -193,7 +189,30 @@ pub(super) fn spawn_issue_reports(edge: &Arc<HttpEdge>, tasks: &Tasks) {
     });
 }
 
-impl OAuthRequest<'_> {
+impl<'r> OAuthRequest<'r> {
+    /// A request that came from `peer`.
+    pub(super) fn new(
+        edge: &'r Arc<HttpEdge>,
+        oauth: &'r OAuthEdge,
+        peer: &'r RequestPeer,
+        request: &'r mut Request<Incoming>,
+    ) -> Self {
+        let resource_server = edge.resource_server.load();
+        let issuer = resource_server.public_url.of(RequestTarget::of(request));
+        Self {
+            edge,
+            oauth,
+            peer,
+            request,
+            issuer,
+        }
+    }
+
+    /// The browser that sent it.
+    fn browser(&self) -> Result<Browser<'r>, ServerError> {
+        Ok(Browser::of(self.edge, self.request.headers())?)
+    }
+
     fn server(&self) -> &AuthorizationServer {
         &self.oauth.server
     }
@@ -330,6 +349,15 @@ fn redirect(url: &str) -> Response<Body> {
         Err(_) => *response.status_mut() = StatusCode::BAD_REQUEST,
     }
     response
+}
+
+/// `path` below the path of the public URL.
+fn path_below(issuer: &str, path: &str) -> String {
+    let base = Url::parse(issuer);
+    let base = base
+        .as_ref()
+        .map_or("", |url| url.path().trim_end_matches('/'));
+    format!("{base}{path}")
 }
 
 /// A resource for people: which part of the gateway it is.

@@ -12,6 +12,7 @@ use super::Proxy;
 use crate::{
     audit::EventKind,
     backend::{BackendError, ServerState},
+    browser_login::Person,
     governance::CallOutcome,
     mcp::{
         Era, Method, Params, Raw, Revision, RpcError,
@@ -23,7 +24,7 @@ use crate::{
     oauth_client::{GrantStatus, GrantSummary, Grants, SignIn, SignInRequest, client_metadata},
     router::Routed,
     session::{Call, Client, Event},
-    sign_in::{BrowserSession, LinkTarget, SignInLink, SignInPerson},
+    sign_in::{LinkTarget, SignInLink},
     store::GrantOwner,
 };
 
@@ -115,7 +116,7 @@ impl Proxy {
             return failed(error);
         }
         let target = LinkTarget {
-            person: SignInPerson::Agent(client.agent.clone()),
+            person: Person::Agent(client.agent.clone()),
             server: Some(server.clone()),
         };
         let session = client.session.as_ref();
@@ -154,16 +155,16 @@ impl Proxy {
         found
     }
 
-    /// Where the browser of `session` goes to sign in to `server`.
+    /// Where the browser with this binding goes in which `person` signs in to `server`.
     ///
     /// # Errors
     /// Why nobody can sign in there, for people.
     pub async fn begin_sign_in(
         &self,
         server: &ServerName,
-        session: &BrowserSession,
+        (person, binding): (&Person, &str),
     ) -> Result<Url, String> {
-        let owner = session.person.owner();
+        let owner = person.owner();
         let grants = self.backends.grants();
         let grants = grants.filter(|grants| may_sign_in(grants, server, owner));
         let grants = grants.ok_or_else(|| format!("nobody signs in to `{server}` here"))?;
@@ -172,28 +173,28 @@ impl Proxy {
         let redirect_uri = url(CALLBACK_PATH).map_err(|error| error.to_string())?;
         let request = SignInRequest {
             redirect_uri,
-            browser: session.binding.clone(),
+            browser: binding.to_owned(),
             client_metadata: url(CLIENT_PATH).ok().filter(|_| self.sign_ins.is_secure()),
         };
         let begun = grants.begin(server, owner, &request).await;
         begun.map_err(|error| error.to_string())
     }
 
-    /// Takes what an issuer sent the browser of `session` back with.
+    /// Takes what an issuer sent the browser with this binding back with, in which `person` is logged in.
     ///
     /// # Errors
     /// Why nobody is signed in now, for people.
     pub async fn finish_sign_in(
         &self,
         query: &str,
-        session: &BrowserSession,
+        (person, binding): (&Person, &str),
     ) -> Result<SignIn, String> {
         let grants = self.backends.grants();
         let grants = grants.ok_or("nobody signs in to servers here")?;
-        let before = grants.list(session.person.owner()).await;
+        let before = grants.list(person.owner()).await;
         let before = before.map_err(|error| error.to_string())?;
-        let name = Some(session.person.name());
-        let finished = grants.finish(query, &session.binding).await;
+        let name = Some(person.name());
+        let finished = grants.finish(query, binding).await;
         let finished = finished.map_err(|error| {
             let (kind, reason) = (EventKind::ServerSignInRefused, error.to_string());
             self.governance.record_forbidden("sign_in");
@@ -228,7 +229,7 @@ impl Proxy {
     ///
     /// # Errors
     /// Why it was not, for people.
-    pub async fn sign_out(&self, server: &ServerName, person: &SignInPerson) -> Result<(), String> {
+    pub async fn sign_out(&self, server: &ServerName, person: &Person) -> Result<(), String> {
         let owner = person.owner();
         let grants = self.backends.grants();
         let grants = grants.filter(|grants| may_sign_in(grants, server, owner));

@@ -6,9 +6,10 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 use tollbridge::{
+    browser_login::Person,
     names::ServerName,
     oauth_client::{GrantStorage, Grants, GrantsParts},
-    sign_in::{LinkTarget, SignInPerson},
+    sign_in::LinkTarget,
     status::{StatusAccess, StatusDetail},
     store::{GrantOwner, Store},
     task::Tasks,
@@ -208,7 +209,7 @@ async fn five_servers_behind_one_route() {
 /// A link to sign in as the operator, as `tollbridge login` prints it.
 fn operator_link(gateway: &Gateway, server: &str) -> String {
     let target = LinkTarget {
-        person: SignInPerson::Gateway,
+        person: Person::Gateway,
         server: Some(ServerName::parse(server).unwrap()),
     };
     let sign_ins = gateway.running.core().proxy.sign_ins();
@@ -349,7 +350,7 @@ async fn pages_are_for_whom_they_were_made() {
     assert!(!refused.text.contains("name=\"code\""), "{}", refused.text);
     link_of(&call(&bob, "2", "mcp_x_echo").await);
     let page = browser.open("/connections").await;
-    assert_eq!(browser.submit(&page, "leave", &[]).await.status, 303);
+    assert_eq!(browser.submit(&page, "log-out", &[]).await.status, 303);
     assert!(browser.open("/connections").await.row("x").is_none());
     let key = key_of("bob");
     let page = browser.open("/connections").await;

@@ -6,7 +6,7 @@ use serde_json::json;
 use url::Url;
 
 use crate::{
-    sign_in::{Browser, Shown, SignIns, param},
+    sign_in::{Browser, Shown, SignIns, between, param},
     support::{
         http::Http,
         issuer::{Behaviour, Issuer},
@@ -156,5 +156,62 @@ async fn an_issuer_that_is_down_lets_nobody_in() {
     let shown = signing.browser().get(&signing.query(&client, &[])).await;
     assert!(matches!(shown, Shown::Page(400, _)), "{shown:?}");
     assert_eq!(signing.refusals("oauth_login_unavailable"), 1);
+    signing.stop().await;
+}
+
+/// Who logged in for one page is known to the others.
+#[tokio::test]
+async fn all_pages_share_a_login() {
+    let signing = SignIns::new("").await;
+    let client = signing.client_id().await;
+    let query = signing.query(&client, &[]);
+    let code = signing.login_code("ann").await;
+    let mut browser = signing.browser();
+    let login = browser.get(&query).await.page();
+    browser.submit(&login, &[("code", &code)]).await.page();
+    let connections = browser.get("/connections").await.page();
+    assert!(connections.contains("<b>ann</b>"), "{connections}");
+    let entrance = browser.send(&connections, &[("action", "log-out")]).await;
+    let entrance = entrance.page();
+    assert!(!entrance.contains("<b>ann</b>"), "{entrance}");
+    let login = browser.get(&query).await.page();
+    assert!(login.contains("Log in to connect"), "{login}");
+    let used = [("action", "login-code"), ("code", code.as_str())];
+    let shown = browser.send(&entrance, &used).await;
+    assert!(matches!(&shown, Shown::Page(403, _)), "{shown:?}");
+    assert_eq!(signing.refusals("oauth_login_code"), 1);
+    let code = signing.login_code("bob").await;
+    let fields = [("action", "login-code"), ("code", code.as_str())];
+    let connections = browser.send(&shown.page(), &fields).await.page();
+    assert!(connections.contains("<b>bob</b>"), "{connections}");
+    let consent = browser.get(&query).await.page();
+    assert!(consent.contains("<strong>bob</strong>"), "{consent}");
+    let foreign = signing.browser().send(&connections, &fields).await;
+    assert!(matches!(foreign, Shown::Page(403, _)), "{foreign:?}");
+    signing.stop().await;
+}
+
+/// `/connections` leads to the issuer of `oauth.login`, and whoever is nobody here is shown out.
+#[tokio::test]
+async fn people_log_in_at_the_issuer_for_their_connections() {
+    let issuer = issuer(&["engineers"]).await;
+    let signing = signing(&issuer).await;
+    let mut browser = signing.browser();
+    let entrance = browser.get("/connections").await.page();
+    assert!(entrance.contains("Log in with 127.0.0.1"), "{entrance}");
+    assert!(!entrance.contains("login-code"), "{entrance}");
+    let leaving = browser.send(&entrance, &[("action", "issuer")]).await;
+    let away = leaving.page();
+    let away = between(&away, "content=\"0;url=", "\"").replace("&amp;", "&");
+    let back = at_issuer(&away, &signing).await;
+    let mut other = signing.browser();
+    other.get("/connections").await.page();
+    let shown = other.get(&back).await;
+    assert!(matches!(shown, Shown::Page(400, _)), "{shown:?}");
+    let connections = browser.get(&back).await.page();
+    assert!(connections.contains("Servers that <b>"), "{connections}");
+    let client = signing.client_id().await;
+    let consent = browser.get(&signing.query(&client, &[])).await.page();
+    assert!(consent.contains("Ada Lovelace"), "{consent}");
     signing.stop().await;
 }

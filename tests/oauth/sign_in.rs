@@ -281,6 +281,15 @@ impl Browser {
         self.go("POST", action, form).await
     }
 
+    /// Sends a form of `page`, which is `/connections`, with these fields beside its token.
+    pub(crate) async fn send(&mut self, page: &str, fields: &[(&str, &str)]) -> Shown {
+        let form = url::form_urlencoded::Serializer::new(String::new())
+            .append_pair("token", between(page, "name=\"token\" value=\"", "\""))
+            .extend_pairs(fields)
+            .finish();
+        self.go("POST", "/connections".to_owned(), form).await
+    }
+
     async fn go(&mut self, verb: &str, path: String, form: String) -> Shown {
         let (mut verb, mut path, mut form) = (verb, path, form);
         for _ in 0..5 {
@@ -313,7 +322,8 @@ impl Browser {
     }
 }
 
-fn between<'t>(text: &'t str, start: &str, end: &str) -> &'t str {
+/// What stands between two texts.
+pub(crate) fn between<'t>(text: &'t str, start: &str, end: &str) -> &'t str {
     let from = text
         .find(start)
         .unwrap_or_else(|| panic!("no {start} in {text}"))

@@ -12,9 +12,10 @@ use url::Url;
 
 use super::shown_host;
 use crate::{
+    browser_login::Person,
     names::ServerName,
     oauth_client::{GrantStatus, GrantSummary},
-    sign_in::{LinkTarget, SignInPerson},
+    sign_in::LinkTarget,
 };
 
 /// What the browser may do with a page: show it, and send its forms to us.
@@ -30,15 +31,26 @@ background:#fdf1f0}.connected{color:#0a7d33}.expired{color:#b3261e}";
 /// What every page shows.
 pub(super) struct PageContext<'p> {
     /// Who uses the browser.
-    pub(super) person: Option<&'p SignInPerson>,
+    pub(super) person: Option<&'p Person>,
     /// The servers that they can sign in to.
     pub(super) connections: Vec<GrantSummary>,
     /// For forms.
     pub(super) token: String,
     /// Where forms go.
     pub(super) path: String,
-    /// Whether agents have keys.
-    pub(super) takes_keys: bool,
+    /// How people can log in.
+    pub(super) login: LoginForms,
+}
+
+/// How people can log in.
+#[derive(Default)]
+pub(super) struct LoginForms {
+    /// With the key of an agent.
+    pub(super) keys: bool,
+    /// With a login code.
+    pub(super) login_codes: bool,
+    /// At this issuer.
+    pub(super) issuer: Option<String>,
 }
 
 /// What a page says first.
@@ -55,7 +67,7 @@ pub(super) enum PageNotice {
     /// The sign-in was begun in another browser.
     OtherBrowser,
     /// The link is for somebody else than who uses the browser.
-    OtherPerson(SignInPerson),
+    OtherPerson(Person),
     SignedIn(ServerName),
     UnknownCode,
 }
@@ -132,7 +144,7 @@ fn render_notice(page: &PageContext<'_>, notice: &PageNotice) -> Markup {
         }),
         PageNotice::OtherPerson(person) => error(html! {
             "This link is for " b { (person.name()) } ", and this browser is used by somebody else. Nothing was \
-             connected. Leave first if you are " (person.name()) "."
+             connected. Log out first if you are " (person.name()) "."
         }),
         PageNotice::SignedIn(server) => html! {
             p.notice role="status" {
@@ -145,33 +157,66 @@ fn render_notice(page: &PageContext<'_>, notice: &PageNotice) -> Markup {
     }
 }
 
-/// How a browser becomes that of an agent.
+/// How a person gets on who is not logged in.
 fn render_entrance(page: &PageContext<'_>) -> Markup {
     html! {
-        p { "Enter the code that your client shows." }
+        (render_login(page, None))
+        p { "Your client gave you a link? Open it, or enter its code here." }
         form method="post" action=(page.path) {
             (hidden(page, "enter"))
-            label for="code" { "Code " }
-            input id="code" name="code" autocomplete="one-time-code" autocapitalize="characters" required;
+            label for="code" { "Code of the link " }
+            input id="code" name="code" autocomplete="off" autocapitalize="characters" required;
             " " button { "Continue" }
         }
-        @if page.takes_keys {
-            p { "Or enter the API key of your agent." }
+    }
+}
+
+/// How a person logs in, to go on with a link.
+fn render_login(page: &PageContext<'_>, link: Option<&str>) -> Markup {
+    let LoginForms {
+        keys,
+        login_codes,
+        issuer,
+    } = &page.login;
+    let hidden = |action| {
+        html! {
+            (hidden(page, action))
+            @if let Some(link) = link { input type="hidden" name="link" value=(link); }
+        }
+    };
+    html! {
+        @if let Some(issuer) = issuer {
             form method="post" action=(page.path) {
-                (hidden(page, "key"))
+                (hidden("issuer"))
+                button { "Log in with " (issuer) }
+            }
+        }
+        @if *login_codes {
+            p { "Log in with a login code, which the administrator of this gateway gives you." }
+            form method="post" action=(page.path) {
+                (hidden("login-code"))
+                label for="login-code" { "Login code " }
+                input id="login-code" name="code" autocomplete="one-time-code" required;
+                " " button { "Log in" }
+            }
+        }
+        @if *keys {
+            p { "Log in with the API key of your agent." }
+            form method="post" action=(page.path) {
+                (hidden("key"))
                 label for="key" { "API key " }
                 input id="key" name="key" type="password" autocomplete="off" required;
-                " " button { "Continue" }
+                " " button { "Log in" }
             }
         }
     }
 }
 
-fn render_person(page: &PageContext<'_>, person: &SignInPerson) -> Markup {
+fn render_person(page: &PageContext<'_>, person: &Person) -> Markup {
     html! {
         p {
             "Servers that " b { (person.name()) } " uses. "
-            (button(page, "leave", ("server", ""), "Leave"))
+            (button(page, "log-out", ("server", ""), "Log out"))
         }
         @if page.connections.is_empty() {
             p { "There is no server to sign in to." }
@@ -247,7 +292,7 @@ mod tests {
             connections: Vec::new(),
             token: "t".to_owned(),
             path: "/connections".to_owned(),
-            takes_keys: true,
+            login: LoginForms::default(),
         };
         let said = "<script>alert(1)</script>\"'&".to_owned();
         let page = render(&context, &PageNotice::Failed(said)).into_string();

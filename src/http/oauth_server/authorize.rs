@@ -4,16 +4,18 @@ use std::sync::Arc;
 
 use http::{Response, StatusCode};
 
-use super::{OAuthForm, OAuthRequest, browser, pages, redirect, resource_label};
+use super::{OAuthForm, OAuthRequest, pages, path_below, redirect, resource_label};
 use crate::{
     audit::EventKind,
     auth::{Agent, token::TokenSubject},
     authorization_server::{
         AuthorizationRequest, AuthorizeError, AuthorizeParams, ClientError, LoggedIn,
-        LoginCallback, LoginSession, OidcError, RedirectUri, ServerError, redirect_url,
+        LoginCallback, LoginPurpose, LoginRequest, OidcError, OidcIssuer, RedirectUri, ServerError,
+        redirect_url,
     },
+    browser_login::BrowserLogin,
     clock,
-    http::body::Body,
+    http::{body::Body, browser::Browser},
 };
 
 impl OAuthRequest<'_> {
@@ -23,14 +25,25 @@ impl OAuthRequest<'_> {
             Ok(request) => request,
             Err(response) => return *response,
         };
-        let browser = self.browser();
-        let who = browser.as_ref().and_then(|it| it.who.clone());
-        let who = who.filter(|_| !request.asks_login);
-        let answered = match who.filter(|who| self.may_log_in(&who.subject())) {
-            Some(who) => self.ask_or_approve(&request, &who, browser).await,
-            None => self.ask_login(&request, None).await,
-        };
+        let answered = self.ask(&request).await;
         answered.unwrap_or_else(|error| Self::failed(&error))
+    }
+
+    async fn ask(&self, request: &AuthorizationRequest) -> Result<Response<Body>, ServerError> {
+        let browser = self.browser()?;
+        let who = self.who(&browser).filter(|_| !request.asks_login);
+        match who {
+            Some(who) => self.ask_or_approve(request, &who, &browser).await,
+            None => self.ask_login(request, &browser, None).await,
+        }
+    }
+
+    /// Who is logged in in `browser`, and may grant clients access.
+    fn who(&self, browser: &Browser<'_>) -> Option<LoggedIn> {
+        let login = browser.login()?;
+        let subject = login.subject.as_ref()?;
+        let who = LoggedIn::new(subject, login.name.clone());
+        self.agent_of(subject).map(|_| who)
     }
 
     /// What the client asks for. Until it is known that the redirect URI is its own, errors stay here.
@@ -78,18 +91,14 @@ impl OAuthRequest<'_> {
         &self,
         request: &AuthorizationRequest,
         who: &LoggedIn,
-        browser: Option<LoginSession>,
+        browser: &Browser<'_>,
     ) -> Result<Response<Body>, ServerError> {
         let (server, now) = (self.server(), clock::now());
         if let Some(url) = server.approve_as_before(request, who, now).await? {
             return Ok(redirect(&url));
         }
-        let browser = match browser {
-            Some(browser) => browser,
-            None => LoginSession::new(Some(who.clone()), now)?,
-        };
         let page = pages::Consent {
-            action: browser::path(&self.issuer, "/oauth/authorize"),
+            action: path_below(&self.issuer, "/oauth/authorize"),
             client_name: request.client_name.as_deref(),
             client_id: &request.client_id,
             redirect_uri: &RedirectUri::parse(&request.redirect_uri).ok(),
@@ -100,44 +109,55 @@ impl OAuthRequest<'_> {
                 .collect(),
             switch: format!(
                 "{}?{}&prompt=login",
-                browser::path(&self.issuer, "/oauth/authorize"),
+                path_below(&self.issuer, "/oauth/authorize"),
                 request.to_query()
             ),
-            page: &server.seal_page(request, &browser, now)?,
+            page: &server.seal_page(request, &browser.binding(), now)?,
         };
-        self.with_browser(page.render(), &browser)
+        Ok(browser.keep(page.render()))
     }
 
     /// Asks who is there; `wrong` says why the last answer did not do.
-    pub(super) async fn ask_login(
+    async fn ask_login(
         &self,
         request: &AuthorizationRequest,
+        browser: &Browser<'_>,
         wrong: Option<&str>,
     ) -> Result<Response<Body>, ServerError> {
-        let now = clock::now();
-        let browser = match self.browser() {
-            Some(browser) => browser,
-            None => LoginSession::new(None, now)?,
-        };
-        let settings = self.server().settings()?;
-        if let Some(issuer) = &settings.login {
-            let begun = self
-                .server()
-                .begin_login(issuer, request, &browser, now)
-                .await;
-            return match begun {
-                Ok(url) => self.with_browser(redirect(&url), &browser),
-                Err(why) => Ok(self.not_logged_in(&why)),
-            };
+        if let Some(issuer) = self.oauth.login_issuer() {
+            let purpose = LoginPurpose::Authorize(Box::new(request.clone()));
+            return Ok(match self.begin_login(&issuer, purpose, browser).await {
+                Ok(url) => browser.keep(redirect(&url)),
+                Err(why) => self.not_logged_in(&why),
+            });
         }
+        let server = self.server();
         let page = pages::Login {
-            action: browser::path(&self.issuer, "/oauth/login"),
+            action: path_below(&self.issuer, "/oauth/login"),
             client_name: request.client_name.as_deref(),
             redirect_uri: &RedirectUri::parse(&request.redirect_uri).ok(),
             wrong,
-            page: &self.server().seal_page(request, &browser, now)?,
+            page: &server.seal_page(request, &browser.binding(), clock::now())?,
         };
-        self.with_browser(page.render(), &browser)
+        Ok(browser.keep(page.render()))
+    }
+
+    /// The URL of the issuer where somebody logs in for `purpose`.
+    ///
+    /// # Errors
+    /// When the issuer cannot be reached.
+    pub(in crate::http) async fn begin_login(
+        &self,
+        issuer: &OidcIssuer,
+        purpose: LoginPurpose,
+        browser: &Browser<'_>,
+    ) -> Result<String, OidcError> {
+        let login = LoginRequest {
+            purpose,
+            gateway: &self.issuer,
+            browser: &browser.binding(),
+        };
+        self.server().begin_login(issuer, login, clock::now()).await
     }
 
     /// Somebody has decided.
@@ -151,9 +171,8 @@ impl OAuthRequest<'_> {
             Ok(found) => found,
             Err(response) => return *response,
         };
-        let who = browser.who.filter(|who| self.may_log_in(&who.subject()));
-        let Some(who) = who else {
-            let asked = self.ask_login(&request, None).await;
+        let Some(who) = self.who(&browser) else {
+            let asked = self.ask_login(&request, &browser, None).await;
             return asked.unwrap_or_else(|error| Self::failed(&error));
         };
         if form.get("decision") == Some("allow") {
@@ -185,21 +204,24 @@ impl OAuthRequest<'_> {
     }
 
     /// The request of a page that came back, and the browser that it came from.
-    pub(super) fn page_request(
+    fn page_request(
         &self,
         page: &str,
-    ) -> Result<(AuthorizationRequest, LoginSession), Box<Response<Body>>> {
+    ) -> Result<(AuthorizationRequest, Browser<'_>), Box<Response<Body>>> {
         let browser = self.browser();
-        let found = browser.and_then(|browser| {
-            let request = self.server().open_page(page, &browser, clock::now())?;
-            Some((request, browser))
-        });
-        found.ok_or_else(|| {
-            self.refused("oauth_tampered_state");
-            let why = "this page has expired, or was not sent to this browser; start again in \
-                the client, and allow cookies for this site";
-            Box::new(pages::error(StatusCode::BAD_REQUEST, why))
-        })
+        let browser = browser.map_err(|error| Box::new(Self::failed(&error)))?;
+        let request = self
+            .server()
+            .open_page(page, &browser.binding(), clock::now());
+        match request {
+            Some(request) => Ok((request, browser)),
+            None => {
+                self.refused("oauth_tampered_state");
+                let why = "this page has expired, or was not sent to this browser; start again in \
+                    the client, and allow cookies for this site";
+                Err(Box::new(pages::error(StatusCode::BAD_REQUEST, why)))
+            }
+        }
     }
 
     /// Somebody sends a login code.
@@ -208,32 +230,47 @@ impl OAuthRequest<'_> {
             Ok(form) => form,
             Err(response) => return response,
         };
-        if let Some(refusal) = self.refuse_many_logins() {
-            return refusal;
+        if !self.admits_login() {
+            return Self::too_many_logins();
         }
         let found = self.page_request(form.get("page").unwrap_or_default());
-        let (request, _) = match found {
+        let (request, browser) = match found {
             Ok(found) => found,
             Err(response) => return *response,
         };
         let code = form.get("code").unwrap_or_default();
-        let answered = self.log_in(&request, code).await;
+        let answered = self.log_in(&request, browser, code).await;
         answered.unwrap_or_else(|error| Self::failed(&error))
     }
 
     async fn log_in(
         &self,
         request: &AuthorizationRequest,
+        mut browser: Browser<'_>,
         code: &str,
     ) -> Result<Response<Body>, ServerError> {
-        let now = clock::now();
-        let agent = self.server().use_login_code(code, now).await?;
+        let Some(login) = self.use_login_code(code).await? else {
+            let wrong = "This code is not valid. Each code is good once, and for a short time.";
+            return self.ask_login(request, &browser, Some(wrong)).await;
+        };
+        browser.log_in(login)?;
+        Ok(browser.keep(self.back_to(request)))
+    }
+
+    /// Who may log in with a login code, which is used up; `None` where it is none.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub(in crate::http) async fn use_login_code(
+        &self,
+        code: &str,
+    ) -> Result<Option<BrowserLogin>, ServerError> {
+        let agent = self.server().use_login_code(code, clock::now()).await?;
         let directory = self.edge.proxy.governance().directory();
         let agent = agent.and_then(|id| directory.current(id));
         let Some(agent) = agent.filter(|agent| agent.enabled) else {
             self.refused("oauth_login_code");
-            let wrong = "This code is not valid. Each code is good once, and for a short time.";
-            return self.ask_login(request, Some(wrong)).await;
+            return Ok(None);
         };
         self.record(
             EventKind::SignedIn,
@@ -241,34 +278,37 @@ impl OAuthRequest<'_> {
             &agent.name,
             &format!("with a login code, from {}", self.peer.address),
         );
-        let who = LoggedIn::new(&TokenSubject::Agent(agent.id), agent.name.clone());
-        self.go_on(request, who)
+        let (subject, name) = (TokenSubject::Agent(agent.id), agent.name.clone());
+        Ok(Some(BrowserLogin::new(agent, subject, name)))
     }
 
-    /// Refuses who tries too often: each try may cost a request to the issuer.
-    fn refuse_many_logins(&self) -> Option<Response<Body>> {
-        if self.oauth.logins.admit(self.peer.address) {
-            return None;
+    /// Whether somebody at the address of the request may try to log in: each try may cost a request to the issuer.
+    pub(in crate::http) fn admits_login(&self) -> bool {
+        let is_admitted = self.oauth.logins.admit(self.peer.address);
+        if !is_admitted {
+            self.refused("oauth_login_rate");
         }
-        self.refused("oauth_login_rate");
-        let why = "too many logins from this address; try again in a minute";
-        Some(pages::error(StatusCode::TOO_MANY_REQUESTS, why))
+        is_admitted
+    }
+
+    fn too_many_logins() -> Response<Body> {
+        pages::error(StatusCode::TOO_MANY_REQUESTS, TOO_MANY_LOGINS)
     }
 
     /// The issuer sends somebody back.
     pub(super) async fn finish_login(&mut self) -> Response<Body> {
-        if let Some(refusal) = self.refuse_many_logins() {
-            return refusal;
+        if !self.admits_login() {
+            return Self::too_many_logins();
         }
         let query = self.request.uri().query().unwrap_or_default();
         let Ok(params) = OAuthForm::parse(query.as_bytes()) else {
             return self.not_logged_in(&OidcError::State);
         };
-        let settings = match self.server().settings() {
-            Ok(settings) => settings,
+        let mut browser = match self.browser() {
+            Ok(browser) => browser,
             Err(error) => return Self::failed(&error),
         };
-        let (Some(issuer), Some(browser)) = (&settings.login, self.browser()) else {
+        let Some(issuer) = self.oauth.login_issuer().filter(|_| !browser.is_new()) else {
             return self.not_logged_in(&OidcError::State);
         };
         let callback = LoginCallback {
@@ -277,10 +317,9 @@ impl OAuthRequest<'_> {
             iss: params.get("iss"),
             error: params.get("error"),
         };
-        let finished = self
-            .server()
-            .finish_login(issuer, callback, &browser, clock::now());
-        let (request, who) = match finished.await {
+        let (server, binding) = (self.server(), browser.binding());
+        let finished = server.finish_login(&issuer, callback, &binding, clock::now());
+        let (purpose, who) = match finished.await {
             Ok(finished) => finished,
             Err(why) => return self.not_logged_in(&why),
         };
@@ -294,34 +333,38 @@ impl OAuthRequest<'_> {
         };
         let detail = format!("as {} at {}", who.name, self.peer.address);
         self.record(EventKind::SignedIn, &agent.name, &agent.name, &detail);
-        self.go_on(&request, who)
-            .unwrap_or_else(|error| Self::failed(&error))
+        let login = BrowserLogin::new(agent, who.subject(), who.name);
+        if let Err(error) = browser.log_in(login) {
+            return Self::failed(&error.into());
+        }
+        browser.keep(match purpose {
+            LoginPurpose::Authorize(request) => self.back_to(&request),
+            LoginPurpose::Connections(link) => {
+                redirect(&self.edge.proxy.sign_ins().page_path(link.as_deref()))
+            }
+        })
     }
 
     fn not_logged_in(&self, why: &OidcError) -> Response<Body> {
-        self.refused(why.reason());
-        if let OidcError::Egress(_) | OidcError::Metadata(_) | OidcError::Server(_) = why {
-            tracing::warn!(%why, "nobody can log in");
-        }
+        self.note_failed_login(why);
         pages::error(
             StatusCode::BAD_REQUEST,
             &format!("{why}; start again in the client"),
         )
     }
 
-    /// Goes on with `request` in a browser in which `who` has logged in.
-    fn go_on(
-        &self,
-        request: &AuthorizationRequest,
-        who: LoggedIn,
-    ) -> Result<Response<Body>, ServerError> {
-        // What the browser was known by before somebody logged in counts no longer.
-        let browser = LoginSession::new(Some(who), clock::now())?;
-        let next = browser::path(&self.issuer, "/oauth/authorize");
-        self.with_browser(
-            redirect(&format!("{next}?{}", request.to_query())),
-            &browser,
-        )
+    /// Counts a login that failed.
+    pub(in crate::http) fn note_failed_login(&self, why: &OidcError) {
+        self.refused(why.reason());
+        if let OidcError::Egress(_) | OidcError::Metadata(_) | OidcError::Server(_) = why {
+            tracing::warn!(%why, "nobody can log in");
+        }
+    }
+
+    /// Goes on with `request` where somebody has logged in.
+    fn back_to(&self, request: &AuthorizationRequest) -> Response<Body> {
+        let next = path_below(&self.issuer, "/oauth/authorize");
+        redirect(&format!("{next}?{}", request.to_query()))
     }
 
     /// The agent that `subject` may log in as.
@@ -330,9 +373,8 @@ impl OAuthRequest<'_> {
         let agent = directory.agent_of_subject(subject).ok();
         agent.filter(|agent| agent.enabled)
     }
-
-    /// Whether somebody may log in as `subject`.
-    fn may_log_in(&self, subject: &TokenSubject) -> bool {
-        self.agent_of(subject).is_some()
-    }
 }
+
+/// What is said to who tries to log in too often.
+pub(in crate::http) const TOO_MANY_LOGINS: &str =
+    "too many logins from this address; try again in a minute";

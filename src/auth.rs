@@ -416,6 +416,14 @@ impl AgentDirectory {
         lock(&self.sources).locked_out()
     }
 
+    /// Whether somebody can come in as the agent `id` with a key.
+    pub fn has_key(&self, id: AgentId) -> bool {
+        let roster = self.roster.load();
+        let mut credentials = roster.credentials.values();
+        roster.authentication.allows(config::AuthMethod::Keys)
+            && credentials.any(|credential| credential.agent.id == id)
+    }
+
     /// Tells when somebody came, went or changed.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()

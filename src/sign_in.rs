@@ -54,6 +54,8 @@ pub struct LinkTarget {
     pub person: Person,
     /// To which server, where it is for one.
     pub server: Option<ServerName>,
+    /// Whether the operator made it (`tollbridge login`), who may act for every agent.
+    pub is_by_operator: bool,
 }
 
 /// The links that were given out, and the clients that wait.
@@ -142,6 +144,7 @@ impl SignIns {
         let is_same = |link: &PendingLink| {
             link.target.person.owner() == target.person.owner()
                 && link.target.server == target.server
+                && link.target.is_by_operator == target.is_by_operator
                 && link.expires >= now + LINK_TTL_MIN
         };
         let known = state.links.iter().find(|(_, link)| is_same(link));
@@ -266,6 +269,7 @@ mod tests {
         LinkTarget {
             person: person.clone(),
             server: Some(ServerName::parse(server).unwrap()),
+            is_by_operator: false,
         }
     }
 
@@ -282,6 +286,12 @@ mod tests {
         assert_eq!(signs.link(at(&ann, "x"), None).unwrap(), link, "one link");
         let other = signs.link(at(&ann, "y"), None).unwrap();
         assert_ne!(other.code, link.code);
+        let by_operator = LinkTarget {
+            is_by_operator: true,
+            ..at(&ann, "x")
+        };
+        let by_operator = signs.link(by_operator, None).unwrap();
+        assert_ne!(by_operator.code, link.code, "it opens without a login");
         let typed = link.code.to_lowercase().replace('-', " ");
         assert_eq!(signs.target(&typed).unwrap().person.name(), "ann");
         assert!(signs.take(&typed).is_some());

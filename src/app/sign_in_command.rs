@@ -44,6 +44,7 @@ pub async fn run_sign_in_command(
             let target = LinkTarget {
                 person: person.clone(),
                 server: Some(server.clone()),
+                is_by_operator: true,
             };
             let link = proxy.sign_ins().link(target, None);
             let link = link.map_err(|error| error.to_string())?;

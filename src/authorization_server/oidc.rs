@@ -158,6 +158,11 @@ impl OidcIssuer {
         &self.config.issuer
     }
 
+    /// Whether `issuer` is its name.
+    pub fn is(&self, issuer: &str) -> bool {
+        is_same_issuer(&self.config.issuer, issuer)
+    }
+
     /// The issuer of `config`, whose host may be private.
     ///
     /// # Errors

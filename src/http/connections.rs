@@ -22,7 +22,7 @@ use super::{
     body::{self, Body},
     browser::Browser,
     oauth::RequestTarget,
-    oauth_server::{OAuthRequest, TOO_MANY_LOGINS},
+    oauth_server::{OAuthEdge, OAuthRequest, TOO_MANY_LOGINS},
     request_log,
 };
 use crate::{
@@ -159,7 +159,7 @@ impl<'e> Visit<'e> {
         peer: &'e RequestPeer,
         headers: &HeaderMap,
     ) -> Result<Self, Box<Response<Body>>> {
-        let browser = Browser::of(edge, headers).map_err(|error| Box::new(failed(&error)))?;
+        let browser = Browser::of(edge, headers).map_err(|error| Box::new(failed(error)))?;
         Ok(Self {
             edge,
             peer,
@@ -196,26 +196,53 @@ impl<'e> Visit<'e> {
                 .await
             }
             Some(target) => {
-                self.page(StatusCode::OK, &PageNotice::Link(target, code.to_owned()))
-                    .await
+                let code = code.to_owned();
+                let notice = if self.is_login_needed(&target) {
+                    PageNotice::LogInFirst(target, code, None)
+                } else {
+                    PageNotice::Link(target, code)
+                };
+                self.page(StatusCode::OK, &notice).await
             }
         }
+    }
+
+    /// Whether the person has to show first that they are the one that `target` is for. Links travel in URLs and in
+    /// answers of tools; who was sent one of another agent would connect their account to it.
+    fn is_login_needed(&self, target: &LinkTarget) -> bool {
+        let Person::Agent(agent) = &target.person else {
+            return false;
+        };
+        if target.is_by_operator || self.person().is_some() {
+            return false;
+        }
+        if self.edge.proxy.governance().directory().has_key(agent.id) {
+            return true;
+        }
+        self.edge.authorization_server().is_some_and(|oauth| {
+            let user = agent.user.as_ref();
+            match oauth.login_issuer() {
+                None => user.is_none() && agent.id != AgentId::ANONYMOUS,
+                Some(issuer) => user.is_some_and(|user| issuer.is(&user.issuer)),
+            }
+        })
     }
 
     /// Begins the sign-in that the link with `code` is for.
     async fn enter(&mut self, code: &str) -> Response<Body> {
         let sign_ins = self.edge.proxy.sign_ins();
         let target = sign_ins.target(code);
-        if target.is_none_or(|target| self.is_other_person(&target)) {
+        let is_refused = |it| self.is_other_person(&it) || self.is_login_needed(&it);
+        if target.is_none_or(is_refused) {
             return self.show(Some(code)).await;
         }
-        let Some(LinkTarget { person, server }) = sign_ins.take(code) else {
+        let Some(LinkTarget { person, server, .. }) = sign_ins.take(code) else {
             return self.show(Some(code)).await;
         };
         if self.person().is_none()
             && let Err(error) = self.browser.log_in(BrowserLogin::by_link(person))
         {
-            return failed(&error);
+            return failed(error);
         }
         match server {
             Some(server) => self.start(server.as_str()).await,
@@ -257,7 +284,8 @@ impl<'e> Visit<'e> {
             Err(error) => {
                 let refused = request_log::refused_request(request);
                 governance.record_auth_failure(&error, self.peer.address, refused);
-                self.fail(StatusCode::UNAUTHORIZED, &error).await
+                self.fail_login(StatusCode::UNAUTHORIZED, &error, form)
+                    .await
             }
         }
     }
@@ -279,7 +307,10 @@ impl<'e> Visit<'e> {
         }
         match asked.use_login_code(form.field("code")).await {
             Ok(Some(login)) => self.log_in(login, form).await,
-            Ok(None) => self.fail(StatusCode::FORBIDDEN, &INVALID_CODE).await,
+            Ok(None) => {
+                self.fail_login(StatusCode::FORBIDDEN, &INVALID_CODE, form)
+                    .await
+            }
             Err(error) => {
                 tracing::error!(%error, "nobody can log in");
                 self.fail(StatusCode::INTERNAL_SERVER_ERROR, &error).await
@@ -317,7 +348,7 @@ impl<'e> Visit<'e> {
             }
             Err(why) => {
                 asked.note_failed_login(&why);
-                self.fail(StatusCode::BAD_GATEWAY, &why).await
+                self.fail_login(StatusCode::BAD_GATEWAY, &why, form).await
             }
         }
     }
@@ -331,7 +362,7 @@ impl<'e> Visit<'e> {
         }
         match self.browser.log_in(login) {
             Ok(()) => self.redirect(form.link()),
-            Err(error) => failed(&error),
+            Err(error) => failed(error),
         }
     }
 
@@ -381,6 +412,25 @@ impl<'e> Visit<'e> {
         response
     }
 
+    /// Lets a person who could not log in try once more.
+    async fn fail_login(
+        &self,
+        status: StatusCode,
+        reason: &impl fmt::Display,
+        form: &ConnectionsForm,
+    ) -> Response<Body> {
+        let link = form.link();
+        let target = link.and_then(|code| self.edge.proxy.sign_ins().target(code));
+        match link.zip(target) {
+            Some((code, target)) => {
+                let reason = Some(reason.to_string());
+                let notice = PageNotice::LogInFirst(target, code.to_owned(), reason);
+                self.page(status, &notice).await
+            }
+            None => self.fail(status, reason).await,
+        }
+    }
+
     async fn fail(&self, status: StatusCode, reason: &impl fmt::Display) -> Response<Body> {
         self.page(status, &PageNotice::Failed(reason.to_string()))
             .await
@@ -406,7 +456,7 @@ impl<'e> Visit<'e> {
     fn login_forms(&self) -> LoginForms {
         let directory = self.edge.proxy.governance().directory();
         let oauth = self.edge.authorization_server();
-        let issuer = oauth.and_then(|oauth| oauth.login_issuer());
+        let issuer = oauth.and_then(OAuthEdge::login_issuer);
         LoginForms {
             keys: directory.authentication().allows(AuthMethod::Keys),
             login_codes: oauth.is_some() && issuer.is_none(),
@@ -434,7 +484,7 @@ fn is_web(url: &Url) -> bool {
     matches!(url.scheme(), "http" | "https")
 }
 
-fn failed(error: &getrandom::Error) -> Response<Body> {
+fn failed(error: getrandom::Error) -> Response<Body> {
     let message = format!("the system has no random numbers: {error}");
     super::text_response(StatusCode::INTERNAL_SERVER_ERROR, &message)
 }

@@ -118,6 +118,7 @@ impl Proxy {
         let target = LinkTarget {
             person: Person::Agent(client.agent.clone()),
             server: Some(server.clone()),
+            is_by_operator: false,
         };
         let session = client.session.as_ref();
         let link = self.sign_ins.link(target, session).ok();

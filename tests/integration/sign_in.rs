@@ -211,6 +211,7 @@ fn operator_link(gateway: &Gateway, server: &str) -> String {
     let target = LinkTarget {
         person: Person::Gateway,
         server: Some(ServerName::parse(server).unwrap()),
+        is_by_operator: true,
     };
     let sign_ins = gateway.running.core().proxy.sign_ins();
     sign_ins.link(target, None).unwrap().url
@@ -334,12 +335,12 @@ async fn pages_are_for_whom_they_were_made() {
     let ann = agent(&gateway, "ann").await;
     let bob = agent(&gateway, "bob").await;
     let link = link_of(&call(&ann, "1", "mcp_x_echo").await);
-    let browser = Browser::new(&gateway);
+    let browser = Browser::with_key(&gateway, key_of("ann"));
     let page = browser.open(&link).await;
     assert!(page.text.contains("<b>ann</b>"), "{}", page.text);
     let foreign = Browser::new(&gateway);
     foreign.open("/connections").await;
-    let code = page.hidden("code");
+    let code = page.hidden("link");
     let refused = foreign.submit(&page, "enter", &[("code", &code)]).await;
     assert_eq!(refused.status, 403, "the token is another browser's");
     browser.sign_in(&link).await;
@@ -371,6 +372,53 @@ async fn pages_are_for_whom_they_were_made() {
         "strangers see nothing: {}",
         page.text
     );
+    gateway.stop().await;
+}
+
+/// Who is sent the link of another agent connects nothing: a browser in which nobody is logged in asks for the key
+/// first. What the operator made opens all the same.
+#[tokio::test]
+async fn a_link_opens_for_its_own_agent_alone() {
+    let issuer = Issuer::start(Behaviour::default()).await;
+    let server = ProtectedServer::with_open_lists(&issuer).await;
+    let gateway = with_agents(&["ann", "bob"])
+        .section("x", &server.config())
+        .start()
+        .await;
+    let bob = agent(&gateway, "bob").await;
+    let link = link_of(&call(&bob, "1", "mcp_x_echo").await);
+    let browser = Browser::new(&gateway);
+    let page = browser.open(&link).await;
+    assert!(page.asks_key() && page.status == 200, "{}", page.text);
+    let code = page.hidden("link");
+    let page = browser.submit(&page, "enter", &[("code", &code)]).await;
+    assert!(page.asks_key(), "a click is not enough: {}", page.text);
+    let wrong = [("key", "tbk_wrong"), ("link", &code)];
+    let page = browser.submit(&page, "key", &wrong).await;
+    assert_eq!(page.status, 401, "{}", page.text);
+    assert_eq!(page.hidden("link"), code, "it can be tried again");
+    let key = key_of("ann");
+    let fields = [("key", key.as_str()), ("link", &code)];
+    let page = browser.submit(&page, "key", &fields).await;
+    assert_eq!(page.status, 303, "{}", page.text);
+    let page = browser.open(&link).await;
+    assert_eq!(page.status, 403, "{}", page.text);
+    assert_eq!(issuer.count("/authorize"), 0);
+    assert_eq!(link_of(&call(&bob, "2", "mcp_x_echo").await), link);
+    let own = Browser::with_key(&gateway, key_of("bob"));
+    own.sign_in(&link).await;
+    assert_eq!(user(&call(&bob, "3", "mcp_x_echo").await), "ada");
+    let proxy = &gateway.running.core().proxy;
+    let ann = proxy.governance().directory().named("ann").unwrap();
+    let target = LinkTarget {
+        person: Person::Agent(ann),
+        server: Some(ServerName::parse("x").unwrap()),
+        is_by_operator: true,
+    };
+    let link = proxy.sign_ins().link(target, None).unwrap().url;
+    Browser::new(&gateway).sign_in(&link).await;
+    let ann = agent(&gateway, "ann").await;
+    assert_eq!(user(&call(&ann, "1", "mcp_x_echo").await), "ada");
     gateway.stop().await;
 }
 
@@ -409,7 +457,9 @@ async fn no_call_comes_with_the_token_of_another() {
         let client = agent(&gateway, name).await;
         let link = link_of(&call(&client, "0", "mcp_x_echo").await);
         log_in_as(&issuer, name);
-        Browser::new(&gateway).sign_in(&link).await;
+        Browser::with_key(&gateway, key_of(name))
+            .sign_in(&link)
+            .await;
         clients.push(client);
     }
     // A short cycle of all numbers, in an order that looks like none.

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use serde_json::json;
+use tollbridge::{browser_login::Person, sign_in::LinkTarget};
 use url::Url;
 
 use crate::{
@@ -213,5 +214,81 @@ async fn people_log_in_at_the_issuer_for_their_connections() {
     let client = signing.client_id().await;
     let consent = browser.get(&signing.query(&client, &[])).await.page();
     assert!(consent.contains("Ada Lovelace"), "{consent}");
+    signing.stop().await;
+}
+
+/// The code of a link for signing in to servers as `agent`.
+fn link_code(signing: &SignIns, agent: &str) -> String {
+    let proxy = &signing.gateway.running.core().proxy;
+    let agent = proxy.governance().directory().named(agent).unwrap();
+    let target = LinkTarget {
+        person: Person::Agent(agent),
+        server: None,
+        is_by_operator: false,
+    };
+    proxy.sign_ins().link(target, None).unwrap().code
+}
+
+/// Where people have login codes, a link opens for who has logged in with one of its agent.
+#[tokio::test]
+async fn a_link_asks_for_a_login_code_first() {
+    let signing = SignIns::new("").await;
+    let link = link_code(&signing, "ann");
+    let mut refused = Vec::new();
+    for agent in ["bob", "ann"] {
+        let mut browser = signing.browser();
+        let page = browser.get(&format!("/connections?code={link}")).await;
+        let page = page.page();
+        assert!(!page.contains("value=\"enter\""), "{page}");
+        let code = signing.login_code(agent).await;
+        let fields = [
+            ("action", "login-code"),
+            ("link", link.as_str()),
+            ("code", code.as_str()),
+        ];
+        match browser.send(&page, &fields).await {
+            Shown::Page(200, page) => assert!(page.contains("value=\"enter\""), "{page}"),
+            other @ (Shown::Page(..) | Shown::Elsewhere(_)) => refused.push((agent, other)),
+        }
+    }
+    let [("bob", Shown::Page(403, page))] = &refused[..] else {
+        panic!("{refused:?}");
+    };
+    assert!(page.contains("used by somebody else"), "{page}");
+    signing.stop().await;
+}
+
+/// The same at an issuer, which sends the browser back to the link.
+#[tokio::test]
+async fn a_link_asks_for_a_login_at_the_issuer_first() {
+    let issuer = issuer(&["engineers"]).await;
+    let signing = signing(&issuer).await;
+    let client = signing.client_id().await;
+    let (mut browser, back) = logged_in(&signing, &client).await;
+    browser.get(&back).await.page();
+    let proxy = &signing.gateway.running.core().proxy;
+    let directory = proxy.governance().directory();
+    let claims = json!({ "iss": issuer.url(), "sub": "ada", "groups": ["engineers"] });
+    let ada = directory
+        .agent_of_claims(claims.as_object().unwrap())
+        .unwrap();
+    let target = LinkTarget {
+        person: Person::Agent(ada),
+        server: None,
+        is_by_operator: false,
+    };
+    let link = proxy.sign_ins().link(target, None).unwrap().code;
+    let url = format!("/connections?code={link}");
+    let page = browser.get(&url).await.page();
+    assert!(page.contains("value=\"enter\""), "is logged in: {page}");
+    let mut browser = signing.browser();
+    let page = browser.get(&url).await.page();
+    assert!(!page.contains("value=\"enter\""), "{page}");
+    let fields = [("action", "issuer"), ("link", link.as_str())];
+    let leaving = browser.send(&page, &fields).await.page();
+    let away = between(&leaving, "content=\"0;url=", "\"").replace("&amp;", "&");
+    let back = at_issuer(&away, &signing).await;
+    let page = browser.get(&back).await.page();
+    assert!(page.contains("value=\"enter\""), "{page}");
     signing.stop().await;
 }

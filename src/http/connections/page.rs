@@ -64,6 +64,8 @@ pub(super) enum PageNotice {
     Leaving(Option<ServerName>, Url),
     /// A link was opened, with its code.
     Link(LinkTarget, String),
+    /// The same where nobody is logged in yet; with why the last try failed.
+    LogInFirst(LinkTarget, String, Option<String>),
     /// The sign-in was begun in another browser.
     OtherBrowser,
     /// The link is for somebody else than who uses the browser.
@@ -89,6 +91,7 @@ pub(super) fn set_headers(headers: &mut HeaderMap) {
 
 /// A page.
 pub(super) fn render(page: &PageContext<'_>, notice: &PageNotice) -> Markup {
+    let is_of_link = matches!(notice, PageNotice::Link(..) | PageNotice::LogInFirst(..));
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -108,7 +111,7 @@ pub(super) fn render(page: &PageContext<'_>, notice: &PageNotice) -> Markup {
                     @if !matches!(notice, PageNotice::Leaving(..)) {
                         @match page.person {
                             Some(person) => (render_person(page, person)),
-                            None => @if !matches!(notice, PageNotice::Link(..)) { (render_entrance(page)) },
+                            None => @if !is_of_link { (render_entrance(page)) },
                         }
                     }
                 }
@@ -129,7 +132,7 @@ fn render_notice(page: &PageContext<'_>, notice: &PageNotice) -> Markup {
                 a href=(url) { (shown_host(url)) } "."
             }
         },
-        PageNotice::Link(LinkTarget { person, server }, code) => html! {
+        PageNotice::Link(LinkTarget { person, server, .. }, code) => html! {
             p.notice role="status" {
                 @if let Some(server) = server {
                     "You are about to sign in to " b { (server.as_str()) } ". "
@@ -138,6 +141,15 @@ fn render_notice(page: &PageContext<'_>, notice: &PageNotice) -> Markup {
                 ". Go on only if this code is the one that your own client shows: " b { (code) }
             }
             (button(page, "enter", ("code", code), "Continue"))
+        },
+        PageNotice::LogInFirst(LinkTarget { person, server, .. }, code, failed) => html! {
+            p.notice role="status" {
+                "This link is for " b { (person.name()) }
+                @if let Some(server) = server { ", to sign in to " b { (server.as_str()) } }
+                ". Log in first, so that nobody else connects an account to " (person.name()) "."
+            }
+            @if let Some(reason) = failed { (error(html! { "This did not work: " (reason) })) }
+            (render_login(page, Some(code)))
         },
         PageNotice::OtherBrowser => error(html! {
             "This sign-in was not begun in this browser, so nothing was connected. Open the link of your client again."

@@ -213,15 +213,13 @@ impl OAuthRequest<'_> {
         let request = self
             .server()
             .open_page(page, &browser.binding(), clock::now());
-        match request {
-            Some(request) => Ok((request, browser)),
-            None => {
-                self.refused("oauth_tampered_state");
-                let why = "this page has expired, or was not sent to this browser; start again in \
-                    the client, and allow cookies for this site";
-                Err(Box::new(pages::error(StatusCode::BAD_REQUEST, why)))
-            }
+        if let Some(request) = request {
+            return Ok((request, browser));
         }
+        self.refused("oauth_tampered_state");
+        let why = "this page has expired, or was not sent to this browser; start again in the \
+            client, and allow cookies for this site";
+        Err(Box::new(pages::error(StatusCode::BAD_REQUEST, why)))
     }
 
     /// Somebody sends a login code.

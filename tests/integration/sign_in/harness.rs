@@ -154,6 +154,8 @@ pub(super) struct Browser {
     gateway: Http,
     base: Url,
     cookie: Mutex<Option<String>>,
+    /// What its person logs in with.
+    key: Option<String>,
 }
 
 /// A page, and its status.
@@ -168,6 +170,15 @@ impl Browser {
             gateway: gateway.http(),
             base: Url::parse(&format!("http://{}/", gateway.addr())).unwrap(),
             cookie: Mutex::default(),
+            key: None,
+        }
+    }
+
+    /// The same of somebody who has a key.
+    pub(super) fn with_key(gateway: &Gateway, key: String) -> Self {
+        Self {
+            key: Some(key),
+            ..Self::new(gateway)
         }
     }
 
@@ -223,8 +234,13 @@ impl Browser {
 
     /// Opens a link with a code and goes on to the issuer; where that sends the browser back to.
     pub(super) async fn go_to_issuer(&self, link: &str) -> String {
-        let page = self.open(link).await;
+        let mut page = self.open(link).await;
         assert_eq!(page.status, 200, "{}", page.text);
+        if let Some(key) = self.key.as_ref().filter(|_| page.asks_key()) {
+            let fields = [("key", key.as_str()), ("link", &page.hidden("link"))];
+            assert_eq!(self.submit(&page, "key", &fields).await.status, 303);
+            page = self.open(link).await;
+        }
         let code = page.hidden("code");
         let page = self.submit(&page, "enter", &[("code", &code)]).await;
         assert_eq!(page.status, 200, "{}", page.text);
@@ -256,6 +272,11 @@ async fn visit_issuer(url: &str) -> String {
 }
 
 impl Page {
+    /// Whether it wants somebody to log in with a key.
+    pub(super) fn asks_key(&self) -> bool {
+        self.text.contains("name=\"key\"")
+    }
+
     /// The value of the first hidden field `name`.
     pub(super) fn hidden(&self, name: &str) -> String {
         let start = format!("name=\"{name}\" value=\"");

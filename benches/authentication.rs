@@ -49,6 +49,7 @@ impl TokenVerifier for Trusting {
             subject: TokenSubject::Claims(claims.as_object().expect("it is one").clone()),
             scopes: Scopes::everything(),
             client: None,
+            grant: None,
             expires: clock::now() + jiff::SignedDuration::from_hours(1),
         };
         std::future::ready(Some(Ok(verified))).boxed()

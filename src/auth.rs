@@ -7,6 +7,7 @@
 mod authenticate;
 mod certificate;
 mod error;
+mod grant_agents;
 pub mod jwt;
 pub mod key;
 mod match_rules;
@@ -33,12 +34,13 @@ pub use self::{
     error::{AuthError, KeyRejection, RefusedRequest},
     resource::{MERGED_ROUTE, ResourceUrl, audience_covers},
     user::User,
-    validity::AgentValidity,
+    validity::{AgentValidity, CredentialLifetime},
 };
 use self::{
+    grant_agents::GrantAgents,
     key::KeyUses,
     roster::{AgentSources, Roster, is_expired},
-    token::{TokenSubject, TokenVerifier},
+    token::TokenVerifier,
     token_cache::TokenCache,
     users::Users,
 };
@@ -179,6 +181,7 @@ pub struct AgentDirectory {
     verifiers: ArcSwap<Vec<Arc<dyn TokenVerifier>>>,
     tokens: TokenCache,
     users: Users,
+    grants: GrantAgents,
 }
 
 impl AgentDirectory {
@@ -201,6 +204,7 @@ impl AgentDirectory {
             verifiers: ArcSwap::default(),
             tokens: TokenCache::default(),
             users: Users::default(),
+            grants: GrantAgents::default(),
         }
     }
 
@@ -325,13 +329,18 @@ impl AgentDirectory {
         self.changes.send_replace(());
     }
 
-    /// Ends what is under way for the one whose token was revoked, as if a key had been: whoever has another
-    /// credential comes in anew.
-    pub fn end_sessions(&self, subject: &TokenSubject) {
-        match self.agent_of_subject(subject) {
-            Ok(agent) => self.revoke_user(agent.id),
-            Err(_) => self.forget_tokens(),
+    /// Ends what is under way by the grant `id` of the built-in authorization server, whose tokens are no longer good.
+    pub fn end_grant(&self, id: &str) {
+        // First, so that who is found by a token at this moment is found anew.
+        self.tokens.clear();
+        if self.grants.end(id) {
+            self.changes.send_replace(());
         }
+    }
+
+    /// The ids of the grants by which something may be under way.
+    pub fn grants(&self) -> Vec<String> {
+        self.grants.ids()
     }
 
     /// Ends what is under way for anybody, as the gateway stops.
@@ -343,15 +352,16 @@ impl AgentDirectory {
     }
 
     /// Whether who came in as `agent` may stay: the agent is known, and since then neither was it
-    /// disabled, nor has one of its keys been revoked or expired. One that was disabled already hears of
-    /// it with each call.
+    /// disabled, nor has one of its keys been revoked or expired, nor the grant by which it came in been revoked. One
+    /// that was disabled already hears of it with each call.
     ///
     /// Nobody stays anonymous once a credential is asked for.
     pub fn is_still_authorized(&self, agent: &Agent) -> bool {
         let known = self.current(agent.id);
         known.is_some_and(|known| {
             known.enabled >= agent.enabled && known.revocations == agent.revocations
-        }) && (agent.id != AgentId::ANONYMOUS || self.authentication().allows_anonymous())
+        }) && !agent.session_validity.is_grant_revoked()
+            && (agent.id != AgentId::ANONYMOUS || self.authentication().allows_anonymous())
     }
 
     /// The agent `id` as it is at present.

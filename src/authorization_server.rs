@@ -23,7 +23,7 @@ mod tries;
 #[cfg(test)]
 mod tests;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -34,7 +34,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::{
-    auth::token::{Scopes, TokenRejection, TokenSubject, TokenVerifier, VerifiedToken},
+    auth::token::{Scopes, TokenRejection, TokenVerifier, VerifiedToken},
     clock,
     egress::EgressClient,
     sealing::SealingKey,
@@ -109,11 +109,13 @@ pub enum ServerError {
     Store(#[from] StoreError),
 }
 
-/// What ended.
-#[derive(Clone, Debug, PartialEq)]
-pub struct EndedToken {
-    /// Whose token it was.
-    pub subject: TokenSubject,
+/// What other processes have ended.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EndedAccess {
+    /// The ids of the grants that are gone.
+    pub grants: Vec<String>,
+    /// Whether tokens are gone.
+    pub has_tokens: bool,
 }
 
 impl AuthorizationServer {
@@ -301,28 +303,28 @@ impl AuthorizationServer {
         Ok(is_revoked)
     }
 
-    /// Compares what is in memory with the store, where tokens may have ended; gives those that did.
+    /// Compares what is in memory with the store, where grants and tokens may have ended; `known` are the grants by
+    /// which something is under way. Those whose access tokens have expired have not ended: their clients refresh them.
     ///
     /// # Errors
     /// When the store fails; nothing is forgotten then.
-    pub async fn reread(&self) -> Result<Vec<EndedToken>, StoreError> {
-        if self.access.is_empty() {
-            return Ok(Vec::new());
+    pub async fn reread(&self, mut known: Vec<String>) -> Result<EndedAccess, StoreError> {
+        // What is issued meanwhile is not among those of the store that are read here.
+        let tokens = self.access.hashes();
+        if tokens.is_empty() && known.is_empty() {
+            return Ok(EndedAccess::default());
         }
-        // A token that is issued meanwhile is not among those of the store that are read here.
-        let known = self.access.hashes();
-        let live = self.store.access_tokens().await?;
-        let live: std::collections::HashSet<TokenHash> = live.into_iter().collect();
+        let live: HashSet<TokenHash> = self.store.access_tokens().await?.into_iter().collect();
+        let live_grants: HashSet<String> = self.store.grant_ids().await?.into_iter().collect();
+        known.retain(|grant| !live_grants.contains(grant));
         let now = clock::now();
         let gone = self.access.retain(|hash, token| {
-            !known.contains(hash) || (live.contains(hash) && now < token.expires)
+            !tokens.contains(hash) || (live.contains(hash) && now < token.expires)
         });
-        // What has merely expired ends nothing: its client refreshes it.
-        let ended = gone.into_iter().filter(|token| now < token.expires);
-        let subject = |token: IssuedAccessToken| EndedToken {
-            subject: token.subject,
-        };
-        Ok(ended.map(subject).collect())
+        Ok(EndedAccess {
+            grants: known,
+            has_tokens: gone.iter().any(|token| now < token.expires),
+        })
     }
 
     /// Removes what expired some time ago.
@@ -414,13 +416,14 @@ impl TokenVerifier for AuthorizationServer {
             if let Some(known) = self.access.check(hash, resource, now) {
                 return Some(known);
             }
+            let generation = self.access.generation();
             let loaded = match self.load_access_token(token).await {
                 Ok(loaded) => loaded,
                 Err(why) => return Some(Err(why)),
             };
             let checked = loaded.check(resource, now);
             if loaded.expires > now {
-                self.access.insert(hash, loaded, now);
+                self.access.insert(hash, loaded, (now, generation));
             }
             Some(checked)
         })

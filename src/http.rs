@@ -34,7 +34,10 @@ use arc_swap::ArcSwap;
 use hyper::body::Incoming;
 
 use crate::{
-    auth::{Agent, AuthError, Credentials, Identity, MERGED_ROUTE, PeerCertificate, token::Scopes},
+    auth::{
+        Agent, AuthError, CredentialLifetime, Credentials, Identity, MERGED_ROUTE, PeerCertificate,
+        token::Scopes,
+    },
     authorization_server::AuthorizationServer,
     browser_login::BrowserLogins,
     config::{Config, Listen},
@@ -565,6 +568,8 @@ struct RequestContext {
     agent: Arc<Agent>,
     /// What its token is good for; `None` for all that the agent may do.
     scopes: Option<Arc<Scopes>>,
+    /// How long its credential is good: streams end then.
+    lifetime: CredentialLifetime,
     scope: Scope,
     peer: RequestPeer,
 }
@@ -572,6 +577,7 @@ struct RequestContext {
 impl RequestContext {
     fn of(identity: Identity, scope: Scope, peer: &RequestPeer) -> Self {
         Self {
+            lifetime: identity.lifetime(),
             agent: identity.agent,
             scopes: identity.scopes,
             scope,

@@ -218,8 +218,13 @@ impl StorageKeeper {
         self.storage.directory.update_store(agents, keys.rows);
         self.log_expiring_keys();
         if let Some(oauth) = &self.oauth {
-            for ended in oauth.reread().await? {
-                self.storage.directory.end_sessions(&ended.subject);
+            let directory = &self.storage.directory;
+            let ended = oauth.reread(directory.grants()).await?;
+            for grant in &ended.grants {
+                directory.end_grant(grant);
+            }
+            if ended.has_tokens {
+                directory.forget_tokens();
             }
         }
         Ok(())

@@ -14,7 +14,8 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::{
-    API_KEY_HEADER, Agent, AgentDirectory, AuthError, KeyRejection, PeerCertificate, ResourceUrl,
+    API_KEY_HEADER, Agent, AgentDirectory, AuthError, CredentialLifetime, KeyRejection,
+    PeerCertificate, ResourceUrl,
     match_rules::has_group_overage,
     roster::{Roster, is_expired},
     token::{Scopes, TokenRejection, TokenSubject, VerifiedToken},
@@ -26,6 +27,9 @@ use crate::{
     names::AgentId,
     store::KeyHash,
 };
+
+/// How often a token is verified for one request while grants are being revoked.
+const VERIFICATIONS_MAX: u32 = 100;
 
 /// What a request says of who sent it.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +54,15 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// How long what is begun with the credential may go on.
+    pub fn lifetime(&self) -> CredentialLifetime {
+        let grant = self.agent.session_validity.grant();
+        CredentialLifetime {
+            expires: self.expires,
+            grant: grant.cloned(),
+        }
+    }
+
     /// The agent that looks at what the gateway says of itself: with a token that is not for reading, nobody.
     pub fn viewer(&self) -> Arc<Agent> {
         let may_read = |scopes: &Arc<Scopes>| scopes.contains(Scopes::READ);
@@ -218,15 +231,27 @@ impl AgentDirectory {
         if let Some(known) = self.tokens.find(used, clock::now()) {
             return Ok(known);
         }
-        let generation = self.tokens.generation();
-        let verified = self.verify_token(token, &resource.to_string()).await?;
-        let identity = Identity {
-            agent: self.agent_of_subject(&verified.subject)?,
-            scopes: Some(Arc::new(verified.scopes)),
-            expires: Some(verified.expires),
-        };
-        self.tokens.insert(used, identity.clone(), generation);
-        Ok(identity)
+        for _ in 0..VERIFICATIONS_MAX {
+            let generation = self.tokens.generation();
+            let verified = self.verify_token(token, &resource.to_string()).await?;
+            let agent = self.agent_of_subject(&verified.subject)?;
+            let agent = match &verified.grant {
+                Some(grant) => self.grants.agent(grant, &agent),
+                None => agent,
+            };
+            // Its grant may have been revoked meanwhile, perhaps before it was known here.
+            if verified.grant.is_some() && self.tokens.generation() != generation {
+                continue;
+            }
+            let identity = Identity {
+                agent,
+                scopes: Some(Arc::new(verified.scopes)),
+                expires: Some(verified.expires),
+            };
+            self.tokens.insert(used, identity.clone(), generation);
+            return Ok(identity);
+        }
+        Err(TokenRejection::Revoked)
     }
 
     /// What the token says, where it is good.

@@ -139,6 +139,7 @@ impl TrustedIssuer {
         Ok(VerifiedToken {
             scopes: self.scopes(&claims),
             client: client.map(str::to_owned),
+            grant: None,
             expires,
             subject: TokenSubject::Claims(claims),
         })

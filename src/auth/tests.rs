@@ -262,6 +262,7 @@ impl TokenVerifier for Trusting {
             subject: TokenSubject::Claims(claims),
             scopes: Scopes::everything(),
             client: None,
+            grant: None,
             expires: "2999-01-01T00:00:00Z".parse().unwrap(),
         };
         std::future::ready(Some(Ok(verified))).boxed()

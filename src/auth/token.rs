@@ -29,6 +29,8 @@ pub struct VerifiedToken {
     pub scopes: Scopes,
     /// The OAuth client that it was issued to.
     pub client: Option<String>,
+    /// The grant behind it, where the built-in authorization server issued it.
+    pub grant: Option<String>,
     /// When its time passes.
     pub expires: Timestamp,
 }

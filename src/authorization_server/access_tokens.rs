@@ -2,7 +2,10 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::Mutex,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -60,6 +63,7 @@ impl IssuedAccessToken {
             subject: self.subject.clone(),
             scopes: self.scopes.clone(),
             client: Some(self.client.clone()),
+            grant: Some(self.grant.clone()),
             expires: self.expires,
         })
     }
@@ -70,6 +74,8 @@ impl IssuedAccessToken {
 pub(super) struct AccessTokens {
     known: DashMap<TokenHash, IssuedAccessToken, RandomState>,
     unknown: Mutex<HashMap<TokenHash, Instant>>,
+    /// How often tokens were forgotten.
+    generation: AtomicU64,
 }
 
 impl AccessTokens {
@@ -88,7 +94,18 @@ impl AccessTokens {
         (since.elapsed() < UNKNOWN_KEPT).then_some(Err(TokenRejection::Unknown))
     }
 
-    pub(super) fn insert(&self, hash: TokenHash, token: IssuedAccessToken, now: Timestamp) {
+    /// How often tokens were forgotten: what was read from the store before may be gone from it.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Keeps a token that was found in the store in `generation`, at `now`.
+    pub(super) fn insert(
+        &self,
+        hash: TokenHash,
+        token: IssuedAccessToken,
+        (now, generation): (Timestamp, u64),
+    ) {
         if self.known.len() >= KEPT_MAX {
             self.known.retain(|_, token| now < token.expires);
             if self.known.len() >= KEPT_MAX {
@@ -96,6 +113,9 @@ impl AccessTokens {
             }
         }
         self.known.insert(hash, token);
+        if self.generation() != generation {
+            self.known.remove(&hash);
+        }
         lock(&self.unknown).remove(&hash);
     }
 
@@ -111,10 +131,6 @@ impl AccessTokens {
         unknown.insert(hash, now);
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.known.is_empty()
-    }
-
     /// The hashes of the tokens that are known.
     pub(super) fn hashes(&self) -> HashSet<TokenHash> {
         self.known.iter().map(|it| *it.key()).collect()
@@ -125,6 +141,7 @@ impl AccessTokens {
         &self,
         keep: impl Fn(&TokenHash, &IssuedAccessToken) -> bool,
     ) -> Vec<IssuedAccessToken> {
+        self.generation.fetch_add(1, Ordering::AcqRel);
         let mut gone = Vec::new();
         self.known.retain(|hash, token| {
             let is_kept = keep(hash, token);

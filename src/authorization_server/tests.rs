@@ -5,7 +5,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
-use crate::{config::Egress, names::AgentId};
+use crate::{auth::token::TokenSubject, config::Egress, names::AgentId};
 
 const VERIFIER: &str = "a-verifier-of-at-least-forty-three-characters";
 const RESOURCE: &str = "http://localhost/mcp";
@@ -212,13 +212,25 @@ async fn all_processes_know_what_one_issues_and_revokes() {
         verified.subject,
         TokenSubject::Agent(AgentId::from_name("ann"))
     );
-    assert_eq!(other.reread().await.unwrap(), []);
+    let known = || vec![grant.id.clone()];
+    let nothing = EndedAccess::default();
+    assert_eq!(other.reread(known()).await.unwrap(), nothing);
     let changes = setup.server.changes();
     assert!(setup.server.revoke_grant(&grant.id).await.unwrap());
     assert!(changes.has_changed().unwrap());
     let unknown = Err(TokenRejection::Unknown);
     assert_eq!(setup.server.verify(token, RESOURCE).await.unwrap(), unknown);
-    assert_eq!(other.reread().await.unwrap().len(), 1);
+    let ended = EndedAccess {
+        grants: known(),
+        has_tokens: true,
+    };
+    assert_eq!(other.reread(known()).await.unwrap(), ended);
+    let ended = EndedAccess {
+        grants: known(),
+        has_tokens: false,
+    };
+    let again = other.reread(known()).await.unwrap();
+    assert_eq!(again, ended, "none of its tokens is known");
     assert_eq!(other.verify(token, RESOURCE).await.unwrap(), unknown);
     assert_eq!(
         other.verify("tbk_key", RESOURCE).await,

@@ -287,6 +287,7 @@ impl AuthorizationServer {
             self.to_stored(access, TokenKind::Access, &of_access)?,
             self.to_stored(refresh, TokenKind::Refresh, &of_refresh)?,
         ];
+        let generation = self.access.generation();
         let exchanged = self.store.exchange(stored.hash, now, grace, &tokens).await;
         match exchanged.map_err(ServerError::from)? {
             TokenExchange::Done => {}
@@ -304,7 +305,7 @@ impl AuthorizationServer {
             resources,
             expires: access_expires,
         };
-        self.access.insert(access, known, now);
+        self.access.insert(access, known, (now, generation));
         Ok(IssuedTokens {
             access_token,
             expires_in: settings.access_token_lifetime,

@@ -31,6 +31,8 @@ const CACHED_TOOLS_MAX: usize = 4096;
 pub(super) struct AgentRules {
     /// Whose they are; when the agent changes, they are compiled again.
     pub(super) agent: Arc<Agent>,
+    /// Whether calls are held to them: those of the check of a config count in limits of their own.
+    pub(super) are_in_use: bool,
     pub(super) policy: Arc<policy::PolicyRules>,
     pub(super) arguments: Arc<ArgumentRules>,
     pub(super) limits: RateLimits,
@@ -110,6 +112,7 @@ impl AgentRules {
             limits: limits(&agent, layers, limiters),
             budgets: applied_budgets(&agent, layers, team),
             agent,
+            are_in_use: false,
             policy: Arc::new(policy),
             arguments: Arc::new(arguments),
             observe: layers
@@ -119,6 +122,11 @@ impl AgentRules {
             scan: scan.map(|scan| scanners.get_or_compile(scan)).transpose()?,
             tools: Mutex::default(),
         })
+    }
+
+    /// Whether calls of `agent` are held to them. An agent that came in by several grants is each time the same.
+    pub(super) fn are_for(&self, agent: &Arc<Agent>) -> bool {
+        Arc::ptr_eq(&self.agent, agent) || self.are_in_use && self.agent == *agent
     }
 
     /// The same for `agent`, whose terms are equal to those that were compiled.
@@ -133,6 +141,7 @@ impl AgentRules {
             limits: limits(&agent, layers, limiters),
             budgets: applied_budgets(&agent, layers, team),
             agent,
+            are_in_use: false,
             policy: Arc::clone(&self.policy),
             arguments: Arc::clone(&self.arguments),
             observe: self.observe.clone(),

@@ -191,12 +191,12 @@ impl PolicySet {
         let key = (agent.id, profile.cloned());
         let known = self.rules.get(&key).map(|known| Arc::clone(&known));
         if let Some(known) = &known
-            && Arc::ptr_eq(&known.agent, agent)
+            && known.are_for(agent)
         {
             return Ok(Arc::clone(known));
         }
         let compiled = known.filter(|known| known.agent.terms == agent.terms);
-        let rules = match compiled {
+        let mut rules = match compiled {
             Some(compiled) => {
                 let (layers, team) = self.terms_of(agent, profile);
                 compiled.of_agent(Arc::clone(agent), layers, team, limiters)
@@ -206,6 +206,7 @@ impl PolicySet {
                 format!("invalid terms of the agent: {error}")
             })?,
         };
+        rules.are_in_use = true;
         let rules = Arc::new(rules);
         self.rules.insert(key, Arc::clone(&rules));
         Ok(rules)

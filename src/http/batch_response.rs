@@ -23,6 +23,7 @@ use super::{
     media_types::AnswerForm,
 };
 use crate::{
+    auth::CredentialLifetime,
     mcp::sse,
     session::{
         Event, Session,
@@ -126,13 +127,18 @@ impl BatchResponse {
     }
 
     /// What there is and what will come as events.
-    pub(super) fn into_events(self, edge: &HttpEdge) -> Response<Body> {
+    pub(super) fn into_events(
+        self,
+        edge: &HttpEdge,
+        lifetime: CredentialLifetime,
+    ) -> Response<Body> {
         let stream = Arc::clone(self.out.stream());
         let place = stream.attach_at_end();
         let writing = EventFormat {
             keep_alive: edge.proxy.settings().keep_alive,
             ids: true,
             first: Some(sse::KEEP_ALIVE),
+            lifetime,
             _guard: None,
             _reader: edge.stream_readers.enter(),
         };

@@ -29,6 +29,7 @@ use tokio_util::sync::DropGuard;
 
 use super::{HttpEdge, RequestPeer, bad_post, overloaded_response};
 use crate::{
+    auth::CredentialLifetime,
     body::BodyError,
     config::Limits,
     limiter::{ConnectionPermit, Reservation},
@@ -282,6 +283,8 @@ pub(super) struct EventFormat {
     pub(super) ids: bool,
     /// Written first.
     pub(super) first: Option<Bytes>,
+    /// How long who reads may do so.
+    pub(super) lifetime: CredentialLifetime,
     /// Dropped when the reader is gone.
     pub(super) _guard: Option<DropGuard>,
     /// Counts the reader until it is gone.
@@ -326,6 +329,7 @@ async fn next_event(
 ) -> Option<Bytes> {
     let item = tokio::select! {
         biased;
+        () = writing.lifetime.ended() => return None,
         item = stream.next(place) => item?,
         () = sleep(writing.keep_alive) => return Some(sse::KEEP_ALIVE),
     };

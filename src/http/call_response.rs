@@ -18,7 +18,7 @@ use super::{
     media_types::AnswerForm,
 };
 use crate::{
-    auth::{AuthError, KeyRejection, token::Scopes},
+    auth::{AuthError, CredentialLifetime, KeyRejection, token::Scopes},
     limiter::ByteBudget,
     mcp::{Era, Id, Method, Outcome, envelope, error, sse},
     names::AgentId,
@@ -42,6 +42,8 @@ pub(super) struct PendingCall {
     pub(super) events: EventReader,
     /// What the client takes.
     pub(super) form: AnswerForm,
+    /// How long its client may read.
+    pub(super) lifetime: CredentialLifetime,
     /// Marks the call as running in its session.
     pub(super) running: Option<RunningGuard>,
 }
@@ -136,7 +138,7 @@ fn cancelled_by_disconnect(call: &Call) -> Option<CancellationToken> {
 pub(super) async fn respond(edge: &Arc<HttpEdge>, asked: PendingCall) -> Response<Body> {
     let id = asked.call.id.clone();
     let gone = cancelled_by_disconnect(&asked.call);
-    let client = Arc::clone(&asked.call.client);
+    let (client, lifetime) = (Arc::clone(&asked.call.client), asked.lifetime.clone());
     let prefers_events = match asked.form {
         AnswerForm::JsonOnly => return Box::pin(respond_in_json(edge, asked)).await,
         AnswerForm::EventsFirst => true,
@@ -168,6 +170,7 @@ pub(super) async fn respond(edge: &Arc<HttpEdge>, asked: PendingCall) -> Respons
         answer,
         answered,
         events,
+        lifetime,
     };
     pump.into_events(edge, first, gone)
 }
@@ -240,6 +243,7 @@ struct CallStream {
     /// The answer, when it is there already.
     answered: Option<PendingAnswer>,
     events: EventReader,
+    lifetime: CredentialLifetime,
 }
 
 impl CallStream {
@@ -269,21 +273,33 @@ impl CallStream {
             } else {
                 None
             },
-            _guard: gone.map(CancellationToken::drop_guard),
+            // What can be resumed is cut, and goes on with the next token. Else the call ends, with an answer.
+            lifetime: match gone {
+                Some(_) => CredentialLifetime::default(),
+                None => self.lifetime.clone(),
+            },
+            _guard: gone.clone().map(CancellationToken::drop_guard),
             _reader: edge.stream_readers.enter(),
         };
-        let run = self.run(Arc::clone(edge), Arc::clone(&stream), first);
+        let run = self.run(Arc::clone(edge), (Arc::clone(&stream), first), gone);
         edge.tasks.spawn("stream of a call", run);
         body::events(stream, place, writing)
     }
 
-    async fn run(self, edge: Arc<HttpEdge>, stream: Arc<ReplayStream>, first: Option<Event>) {
+    /// Carries them; the call is cancelled with `gone` when its client may read no longer.
+    async fn run(
+        self,
+        edge: Arc<HttpEdge>,
+        (stream, first): (Arc<ReplayStream>, Option<Event>),
+        gone: Option<CancellationToken>,
+    ) {
         let Self {
             id,
             client,
             answer,
             answered,
             mut events,
+            lifetime,
         } = self;
         let push = |event| {
             if edge.is_still_authorized(&client) {
@@ -299,7 +315,14 @@ impl CallStream {
                 None => answer.await,
             }
         };
-        let mut answered = events.drain_until(answer, push).await;
+        let mut answering = std::pin::pin!(events.drain_until(answer, push));
+        let mut answered = tokio::select! {
+            answered = &mut answering => answered,
+            () = lifetime.ended(), if gone.is_some() => {
+                gone.as_ref().inspect(|gone| gone.cancel());
+                answering.await
+            }
+        };
         stream.push_required(StreamItem::Message(answered.response(&id)));
         stream.finish();
     }

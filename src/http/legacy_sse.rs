@@ -75,6 +75,7 @@ pub(super) fn open<B>(
         keep_alive: edge.proxy.settings().keep_alive,
         ids: false,
         first: Some(Bytes::from(endpoint)),
+        lifetime: context.lifetime.clone(),
         _guard: Some(gone.drop_guard()),
         _reader: edge.stream_readers.enter(),
     };

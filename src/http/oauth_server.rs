@@ -28,7 +28,6 @@ use super::{
 };
 use crate::{
     audit::EventKind,
-    auth::token::TokenSubject,
     authorization_server::{AuthorizationServer, Grant, OidcIssuer, ServerError, Tries},
     lock::lock,
     names::{Scope, ServerName},
@@ -282,10 +281,10 @@ impl<'r> OAuthRequest<'r> {
         governance.record_oauth_refusal(reason, self.peer.address, refused);
     }
 
-    /// Ends what is under way for the person or agent behind a token that was revoked.
-    fn end_sessions(&self, subject: &TokenSubject) {
+    /// Ends what is under way by a grant of which tokens were revoked.
+    fn end_grant(&self, grant: &Grant) {
         let directory = self.edge.proxy.governance().directory();
-        directory.end_sessions(subject);
+        directory.end_grant(&grant.id);
     }
 
     fn record(&self, event: EventKind, subject: &str, actor: &str, detail: &str) {

@@ -22,7 +22,7 @@ use super::{
     with_retry_after,
 };
 use crate::{
-    auth::{AuthError, token::Scopes},
+    auth::{AuthError, CredentialLifetime, token::Scopes},
     mcp::{
         Era, Id, LogFilter, Message, Method, Notification, Request, Revision, RpcError, envelope,
         envelope::Malformed, error, header,
@@ -285,6 +285,7 @@ impl Post<'_> {
             call,
             events,
             form: self.form,
+            lifetime: self.context.lifetime.clone(),
             running: None,
         }
     }
@@ -376,6 +377,7 @@ impl Post<'_> {
         asked.call.correlation = correlation::of(self.headers);
         asked.call.address = Some(self.context.peer.address);
         asked.form = self.form;
+        asked.lifetime = self.context.lifetime.clone();
         Ok(asked)
     }
 
@@ -441,7 +443,7 @@ impl Post<'_> {
         let mut several = BatchResponse::start(self.edge, (&session, self.form), asked, answers);
         match several.collect(self.edge.proxy.settings().keep_alive).await {
             Some(body) => json_response(StatusCode::OK, body),
-            None => several.into_events(self.edge),
+            None => several.into_events(self.edge, self.context.lifetime.clone()),
         }
     }
 
@@ -608,6 +610,7 @@ pub(super) fn begin_call(
         call,
         events,
         form: AnswerForm::Any,
+        lifetime: CredentialLifetime::default(),
         running: Some(running),
     })
 }
@@ -692,6 +695,7 @@ async fn get(
         keep_alive: edge.proxy.settings().keep_alive,
         ids: true,
         first: Some(first),
+        lifetime: context.lifetime.clone(),
         _guard: None,
         _reader: edge.stream_readers.enter(),
     };

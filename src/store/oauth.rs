@@ -142,6 +142,9 @@ pub trait OAuthStore: fmt::Debug + Send + Sync {
     /// All grants, oldest first.
     fn grants(&self) -> BoxFuture<'_, Result<Vec<StoredOAuthGrant>, StoreError>>;
 
+    /// The ids of all grants.
+    fn grant_ids(&self) -> BoxFuture<'_, Result<Vec<String>, StoreError>>;
+
     /// Removes a grant and all its tokens; `false` where there is none.
     fn revoke_grant<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<bool, StoreError>>;
 

@@ -1,16 +1,19 @@
 //! Tokens of issuers: who they let in, on which route and for what, and what the others are told.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use crate::{
     binary::Place,
     harness::{ANN, Server, ask_on, code_of, keyed, records},
     support::{
-        Front, Gateway, TestGateway,
+        Auto, Front, Gateway, TestGateway,
         client::Who,
-        http::Http,
+        http::{Http, PING},
         issuer::{Behaviour, Issuer},
-        value,
+        soon, value,
         wire::request,
     },
 };
@@ -645,6 +648,61 @@ async fn open_streams_end_with_the_user() {
         200,
         "they may come in anew"
     );
+    scene.gateway.stop().await;
+}
+
+/// What a token opened ends when its time has passed, clocks that differ allowed for. The session goes on with the next.
+#[tokio::test]
+async fn open_streams_end_with_the_time_of_the_token() {
+    let scene = Scene::new(Behaviour::default(), "").await;
+    scene.server.does("tools/call", Auto::Nothing);
+    // A minute of skew is allowed.
+    let passes = jiff::Timestamp::now().as_second() + 6;
+    let token = scene.token(json!({"exp": passes - 60}));
+    let (key, name) = (token.as_str(), "ada");
+    let open = async |front| {
+        let who = Who { name, key };
+        scene.gateway.client_of(who, front, "/mcp").await
+    };
+    let (legacy, modern) = (open(Front::Streamable).await, open(Front::Modern).await);
+    let session = legacy.session.clone().unwrap();
+    let accept = ("accept", "text/event-stream");
+    let in_session = [accept, ("mcp-session-id", session.as_str())];
+    let mut standing = legacy.http.get("/mcp", &in_session).await.events();
+    let mut old = legacy.http.get("/sse", &[accept]).await.events();
+    old.must().await;
+    let both = ("accept", "text/event-stream, application/json");
+    let headers = [
+        ("content-type", "application/json"),
+        both,
+        ("mcp-session-id", session.as_str()),
+    ];
+    let long = legacy.http.send("POST", "/mcp", &headers, call()).await;
+    let mut long = long.events();
+    let wish = r#""notifications":{"toolsListChanged":true}"#;
+    modern.ask("9", "subscriptions/listen", wish).await;
+    modern
+        .must("notifications/subscriptions/acknowledged")
+        .await;
+    let fresh = scene.token(json!({}));
+    let http = scene.http(&fresh);
+    let mut other = http.get("/mcp", &in_session).await.events();
+    let mut other_old = http.get("/sse", &[accept]).await.events();
+    for events in [&mut standing, &mut old, &mut long] {
+        let ends = async { while events.next().await.is_some() {} };
+        soon("the stream ends", ends).await;
+    }
+    modern.answer("9").await;
+    let now = jiff::Timestamp::now().as_second();
+    assert!(now >= passes, "{now} {passes}");
+    assert_eq!(scene.status("/mcp", &token).await, 401);
+    let answer = http.post_with("/mcp", &in_session[1..], PING).await;
+    assert_eq!(answer.status(), 200, "the session goes on");
+    for events in [&mut other, &mut other_old] {
+        let ends = async { while events.next().await.is_some() {} };
+        let ended = timeout(Duration::from_millis(100), ends).await;
+        assert!(ended.is_err(), "its token is still good");
+    }
     scene.gateway.stop().await;
 }
 

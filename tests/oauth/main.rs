@@ -26,5 +26,6 @@ mod governing;
 mod keys;
 mod login;
 mod sign_in;
+mod streams;
 
 use integration::support;

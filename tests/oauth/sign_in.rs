@@ -401,7 +401,7 @@ async fn a_client_library_registers_signs_in_calls_refreshes_and_is_signed_out()
 }
 
 /// The stream of a session for what the gateway sends by itself.
-async fn open_stream(http: &Http) -> Events {
+pub(crate) async fn open_stream(http: &Http) -> Events {
     let params = r#"{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}"#;
     let opened = http.post("/mcp", request("1", "initialize", params)).await;
     let session = opened.header("mcp-session-id").unwrap().to_owned();

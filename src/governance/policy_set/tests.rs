@@ -247,6 +247,9 @@ fn rules_are_compiled_once() {
         assert!(Arc::ptr_eq(&first.policy, &compiled.policy));
         assert!(Arc::ptr_eq(&first.arguments, &compiled.arguments));
         assert!(Arc::ptr_eq(&first.agent, &agent));
+        let same = Arc::new(Agent::clone(&agent));
+        let again = policy_set.rules_of(&same, route, &limiters).unwrap();
+        assert!(Arc::ptr_eq(&first, &again));
         let mut other = Agent::from_config(&config.agents["a"]);
         other.terms.policy = None;
         let other = policy_set

@@ -33,6 +33,7 @@ impl OAuthRequest<'_> {
                 if let Err(error) = revoked {
                     tracing::warn!(%error, "a grant of somebody who is no agent cannot be revoked");
                 }
+                self.end_grant(&issued.grant);
                 self.token_error(&TokenRequestError::Grant(GrantRejection::NoAgent))
             }
             Ok(issued) => {
@@ -108,7 +109,7 @@ impl OAuthRequest<'_> {
             return Self::failed(error);
         }
         if let TokenRequestError::Replayed(grant) = why {
-            self.end_sessions(&grant.subject);
+            self.end_grant(grant);
             let detail = "a code or refresh token of it was used twice";
             self.record(
                 EventKind::GrantRevoked,
@@ -193,7 +194,7 @@ impl OAuthRequest<'_> {
         match revoked.await {
             Ok(Some(grant)) => {
                 let client = grant.client_label();
-                self.end_sessions(&grant.subject);
+                self.end_grant(&grant);
                 self.record(EventKind::GrantRevoked, &grant.id, client, "by its client");
                 json_response(StatusCode::OK, "{}")
             }

@@ -193,6 +193,15 @@ impl OAuthStore for Sqlite {
         })
     }
 
+    fn grant_ids(&self) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+        Box::pin(async move {
+            sqlx::query_scalar("SELECT id FROM oauth_grants")
+                .fetch_all(&self.reader)
+                .await
+                .map_err(|error| self.map_error("reading grants", error))
+        })
+    }
+
     fn revoke_grant<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<bool, StoreError>> {
         Box::pin(async move {
             let failed = |error| self.map_error("revoking a grant", error);

@@ -2,7 +2,9 @@
 //!
 //! Each is checked once, where it enters (config, wire), and is infallible afterwards.
 
+mod owners;
 mod peer_address;
+mod server_name;
 
 use std::{fmt, str::FromStr, sync::Arc};
 
@@ -11,72 +13,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
+pub use owners::{OwnerIndex, OwnerSet};
 pub use peer_address::PeerAddress;
-
-/// The name of a configured server, unique among servers; letters, digits, `_`, `-` and `.`.
-#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct ServerName(Arc<str>);
-
-impl ServerName {
-    /// The longest accepted name, in characters.
-    pub const LENGTH_MAX: usize = 64;
-
-    /// Checks `name`.
-    ///
-    /// # Errors
-    /// Says which rule `name` breaks.
-    pub fn parse(name: &str) -> Result<Self, InvalidServerName> {
-        let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-        if name.is_empty() || name.len() > Self::LENGTH_MAX {
-            return Err(InvalidServerName::Length { found: name.len() });
-        }
-        if let Some(found) = name.chars().find(|c| !legal(*c)) {
-            return Err(InvalidServerName::Character { found });
-        }
-        Ok(Self(name.into()))
-    }
-
-    /// The name as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for ServerName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl Serialize for ServerName {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for ServerName {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        Self::parse(&text).map_err(de::Error::custom)
-    }
-}
-
-/// Why a server name was refused; the operator mends it in the config.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum InvalidServerName {
-    /// A character that URLs or tool names cannot carry.
-    #[error("`{found}` is not allowed in a server name (letters, digits, `_`, `-` and `.` are)")]
-    Character {
-        /// The first offending character.
-        found: char,
-    },
-    /// Empty, or longer than [`ServerName::LENGTH_MAX`].
-    #[error("a server name has 1 to 64 characters, this one has {found}")]
-    Length {
-        /// The length found, in bytes.
-        found: usize,
-    },
-}
+pub use server_name::{InvalidName, InvalidServerName, ServerName, ServerOwner, WorkspaceName};
 
 /// Which part of the catalog a route shows.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -97,7 +36,7 @@ impl AgentId {
     /// The agent of callers that present no credential; the same everywhere.
     pub const ANONYMOUS: Self = Self(Uuid::nil());
 
-    const PREFIX: &str = "agent_";
+    pub(crate) const PREFIX: &str = "agent_";
 
     /// The id of an agent that is known by its name only: the UUIDv5 of the name.
     pub fn from_name(name: &str) -> Self {
@@ -174,21 +113,28 @@ impl fmt::Display for InvocationId {
 }
 
 /// The name of a profile; the rules of server names hold, since it stands in URLs.
-#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
-pub struct ProfileName(ServerName);
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct ProfileName(Arc<str>);
 
 impl ProfileName {
     /// Checks `name`.
     ///
     /// # Errors
     /// Says which rule `name` breaks.
-    pub fn parse(name: &str) -> Result<Self, InvalidServerName> {
-        ServerName::parse(name).map(Self)
+    pub fn parse(name: &str) -> Result<Self, InvalidName> {
+        server_name::check_name(name)?;
+        Ok(Self(name.into()))
     }
 
     /// The name as text.
     pub fn as_str(&self) -> &str {
-        self.0.as_str()
+        &self.0
+    }
+}
+
+impl Serialize for ProfileName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
     }
 }
 

@@ -89,8 +89,7 @@ impl MatchForms {
             (ALIAS_MARK, item.alias),
         ];
         let forms = forms.into_iter().filter(|(_, name)| !name.is_empty());
-        let server = item.server.as_str();
-        let text = |(sort, name): (char, &str)| {
+        let text = |server: &str, (sort, name): (char, &str)| {
             let mut text = String::with_capacity(server.len() + name.len() + 2);
             text.push(sort);
             text.push_str(server);
@@ -98,8 +97,12 @@ impl MatchForms {
             text.push_str(name);
             text
         };
+        let mut texts: Vec<String> = forms.map(|form| text(item.server.as_str(), form)).collect();
+        if item.server.is_owned() {
+            texts.push(text(item.server.local(), (QUALIFIED_MARK, item.original)));
+        }
         Self {
-            texts: forms.map(text).collect(),
+            texts,
             are_uris: false,
         }
     }
@@ -110,24 +113,23 @@ impl MatchForms {
     fn for_uri(item: &ItemForms<'_>) -> Self {
         let is_foreign = |uri: &str| {
             let first = uri.split_once('/').map(|(first, _)| first);
-            first.is_some_and(|it| it != item.server.as_str() && ServerName::parse(it).is_ok())
+            first.is_some_and(|it| !item.server.is_called(it) && ServerName::parse(it).is_ok())
         };
         let plain = [item.plain, item.distinct];
         let plain = plain.into_iter().filter(|uri| !is_foreign(uri));
         let texts = plain.filter(|uri| !uri.is_empty()).map(str::to_owned);
         Self {
-            texts: std::iter::once(qualified(item)).chain(texts).collect(),
+            texts: qualified(item).chain(texts).collect(),
             are_uris: true,
         }
     }
 
     /// Those of a resource by which a glob may refuse it: also as servers spell the same.
     pub fn for_any_uri(item: &ItemForms<'_>) -> Self {
-        let mut texts = vec![qualified(item)];
-        texts.extend(uri_variants::variants_of(
-            item.server.as_str(),
-            item.original,
-        ));
+        let mut texts: Vec<String> = qualified(item).collect();
+        for server in names_of(item.server) {
+            texts.extend(uri_variants::variants_of(server, item.original));
+        }
         for exposed in [item.plain, item.distinct] {
             if !exposed.is_empty() {
                 texts.push(exposed.to_owned());
@@ -141,8 +143,14 @@ impl MatchForms {
     }
 }
 
-fn qualified(item: &ItemForms<'_>) -> String {
-    format!("{}/{}", item.server, item.original)
+fn qualified(item: &ItemForms<'_>) -> impl Iterator<Item = String> {
+    names_of(item.server).map(move |server| format!("{server}/{}", item.original))
+}
+
+/// What globs call a server: its name, and that without its owner.
+fn names_of(server: &ServerName) -> impl Iterator<Item = &str> {
+    let local = server.is_owned().then(|| server.local());
+    std::iter::once(server.as_str()).chain(local)
 }
 
 /// What a resource is by that of its URIs which says so, see [`uri_variants::canonical`].
@@ -382,7 +390,7 @@ fn regex_patterns(
     let glob = glob.compile_matcher();
     let meant: Vec<ServerName> = prefixes
         .servers()
-        .filter(|server| glob.is_match(server.as_str()))
+        .filter(|server| names_of(server).any(|name| glob.is_match(name)))
         .cloned()
         .collect();
     let mut all = vec![format!("^{ALIAS_MARK}{ANY_SEGMENT}/{whole}$")];

@@ -67,7 +67,7 @@ pub(super) fn merge<'o>(
         if kept.is_empty() {
             continue;
         }
-        let section = format!("{HEADING}{}\n\n{}", offer.server, kept.trim_end());
+        let section = format!("{HEADING}{}\n\n{}", offer.server.local(), kept.trim_end());
         sections.push((offer.server.clone(), section));
     }
     Instructions(sections)

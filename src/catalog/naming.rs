@@ -332,11 +332,11 @@ pub(super) fn with_hash(
     with_suffix(&digits[..HASH_SUFFIX_DIGITS], name, length_max)
 }
 
-/// SHA-256 in lower-case hex over the server's name, a zero byte (which no server's name holds) and
+/// SHA-256 in lower-case hex over the server's name without its owner, a zero byte (which no server's name holds) and
 /// the item's original name, all in UTF-8; the same on every replica and after every restart.
 pub(super) fn name_hash(server: &ServerName, original: &str) -> String {
     let mut hasher = Sha256::new();
-    hasher.update(server.as_str());
+    hasher.update(server.local());
     hasher.update([0]);
     hasher.update(original);
     let mut hex = String::with_capacity(64);

@@ -165,5 +165,5 @@ impl Prefixes {
 
 /// What the template and URIs call a server.
 pub(super) fn namespace<'s>(name: &'s ServerName, server: &'s Server) -> &'s str {
-    server.namespace.as_deref().unwrap_or(name.as_str())
+    server.namespace.as_deref().unwrap_or(name.local())
 }

@@ -239,7 +239,7 @@ impl Gateway {
         let qualified = name.split_once('/').map(|(server, _)| server);
         let backends = self.proxy().backends().all();
         let mut enabled = backends.filter(|backend| backend.is_enabled());
-        let named = enabled.find(|backend| qualified == Some(backend.name.as_str()));
+        let named = enabled.find(|backend| qualified.is_some_and(|it| backend.name.is_called(it)));
         let candidates = match named {
             Some(backend) => vec![backend.name.clone()],
             None => self.candidates(kind, name),

@@ -403,10 +403,11 @@ impl Explain {
     }
 
     fn matches_name(&self, entry: &ListEntry) -> bool {
-        let qualified = self.name.strip_prefix(entry.server.as_str());
-        let qualified = qualified.and_then(|rest| rest.strip_prefix('/'));
+        let qualified = self.name.split_once('/');
         [&*entry.exposed, &*entry.merged].contains(&self.name.as_str())
-            || qualified == Some(&*entry.original)
+            || qualified.is_some_and(|(server, item)| {
+                entry.server.is_called(server) && item == &*entry.original
+            })
     }
 
     /// Says that the config or the profile of `scope` hides the item meant, where that is so.

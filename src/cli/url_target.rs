@@ -18,7 +18,7 @@ use crate::{
         self, Auth, Config, ConfigFormat, ConfigText, Environment, MASK, Secret, Server, Transport,
         with_scheme,
     },
-    names::{InvalidServerName, ProfileName, ServerName},
+    names::{InvalidName, ProfileName, ServerName},
 };
 
 /// How the URLs of a gateway end that serve all that it has.
@@ -128,7 +128,7 @@ enum ProfileUrlError {
     },
     /// No profile can have that name.
     #[error("--profile: unknown profile: {0}")]
-    Name(#[from] InvalidServerName),
+    Name(#[from] InvalidName),
 }
 
 /// The host in `url` as the name of a server.
@@ -141,7 +141,7 @@ fn host_name(url: &str) -> String {
         .map(|c| if c == ':' { '-' } else { c })
         .take(ServerName::LENGTH_MAX)
         .collect();
-    match ServerName::parse(&name) {
+    match ServerName::parse_local(&name) {
         Ok(_) => name,
         Err(_) => "remote".to_owned(),
     }

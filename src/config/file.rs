@@ -123,7 +123,8 @@ pub(super) struct ConfigFile {
     pub(super) profiles: IndexMap<String, Profile>,
     /// Secrets outside of the config: `${secret:NAME}`, `${file:PATH}` and `${exec:COMMAND ARGS}` in its values.
     pub(super) secrets: Secrets,
-    /// Servers by name (letters, digits, `_`, `-`, `.`).
+    /// Servers by name (letters, digits, `_`, `-`, `.`). `NAME@TEAM` is seen by the agents of that team alone,
+    /// `NAME@agent_UUID` by that agent; the name is then in quotes: `[servers."github@science"]`.
     #[schemars(extend("x-entry" = "server"))]
     pub(super) servers: IndexMap<String, ServerSection>,
 }

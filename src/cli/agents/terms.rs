@@ -318,7 +318,8 @@ impl Flags {
                 let first = glob.split_once('/').map(|(first, _)| first);
                 let parsed = first.and_then(|first| ServerName::parse(first).ok());
                 let unknown = parsed.filter(|server| {
-                    !servers.contains_key(server) && !begins_other(server.as_str())
+                    !servers.keys().any(|it| it.is_called(server.as_str()))
+                        && !begins_other(server.as_str())
                 });
                 let Some(server) = unknown else { continue };
                 let near = did_you_mean(server.as_str(), servers.keys().map(|it| [it.as_str()]));

@@ -409,7 +409,7 @@ impl ServerItems {
         }
         let (first, _) = pattern.text.split_once('/')?;
         let mut servers = self.servers.iter().map(|(server, _)| server);
-        servers.find(|server| server.as_str() == first)
+        servers.find(|server| server.is_called(first))
     }
 
     /// The server that `pattern` is about, where the config has none of that name.
@@ -439,7 +439,9 @@ impl ServerItems {
     /// Whether it stands for all there is, of all servers or one: nobody has misspelt a name there.
     fn matches_all(&self, pattern: &ConfigPattern) -> bool {
         let rest = match self.sole_server(pattern) {
-            Some(server) => pattern.text.strip_prefix(server.as_str()),
+            Some(server) => [server.as_str(), server.local()]
+                .into_iter()
+                .find_map(|name| pattern.text.strip_prefix(name)),
             None => None,
         };
         let rest = rest.unwrap_or(&pattern.text);

@@ -39,7 +39,7 @@ impl DocumentImport<'_> {
             let ours = self.free_name(&name, entry.key, None, is_taken);
             if let Some(mut entry) = self.import_server((&name, &ours), entry, None) {
                 let wanted = to_usable_name(&name);
-                if ServerName::parse(&name).is_err() && ours != wanted {
+                if ServerName::parse_local(&name).is_err() && ours != wanted {
                     share_namespace(&mut entry, wanted);
                 }
                 servers.insert(ours, entry);
@@ -135,7 +135,7 @@ impl DocumentImport<'_> {
         folder: Option<&OsStr>,
         is_taken: impl Fn(&str) -> bool,
     ) -> String {
-        let is_usable = ServerName::parse(name).is_ok();
+        let is_usable = ServerName::parse_local(name).is_ok();
         if name.is_empty() || (is_usable && !is_taken(name)) {
             return name.to_owned();
         }

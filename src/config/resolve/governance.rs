@@ -12,7 +12,7 @@ use crate::{
         node::ValuePath,
     },
     money::Micros,
-    names::{InvalidServerName, ProfileName},
+    names::{InvalidName, ProfileName},
 };
 
 mod agents;
@@ -190,12 +190,13 @@ impl Resolver<'_> {
                 }
                 Err(error) => {
                     let label = match error {
-                        InvalidServerName::Character { found } => {
+                        InvalidName::Character { found } => {
                             format!("`{found}` is not allowed")
                         }
-                        InvalidServerName::Length { found } => {
+                        InvalidName::Length { found } => {
                             format!("has {found} characters; 1 to 64 are allowed")
                         }
+                        InvalidName::AgentPrefix => error.to_string(),
                     };
                     self.findings.add(
                         Diagnostic::error("invalid profile name")

@@ -39,7 +39,11 @@ fn check_policy(
         let Some(server) = first.and_then(|first| ServerName::parse(first).ok()) else {
             continue;
         };
-        if config.servers.contains_key(&server) {
+        if config
+            .servers
+            .keys()
+            .any(|it| it.is_called(server.as_str()))
+        {
             continue;
         }
         let at = at.item_at(index);

@@ -153,7 +153,7 @@ impl Resolver<'_> {
     }
 
     fn check_namespace(&mut self, namespace: Option<&str>, at: &ValuePath<'_>) {
-        if let Some(Err(error)) = namespace.map(ServerName::parse) {
+        if let Some(Err(error)) = namespace.map(ServerName::parse_local) {
             self.findings.add(
                 Diagnostic::error(format!(
                     "`{}` must follow the rules of server names",

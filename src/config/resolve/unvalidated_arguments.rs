@@ -49,5 +49,7 @@ fn may_match(glob: &Glob, server: &ServerName) -> bool {
         return true;
     };
     let of_server = Glob::new(of_server).map(|glob| glob.compile_matcher());
-    of_server.map_or(true, |of_server| of_server.is_match(server.as_str()))
+    of_server.map_or(true, |of_server| {
+        of_server.is_match(server.as_str()) || of_server.is_match(server.local())
+    })
 }

@@ -226,3 +226,113 @@ fn a_namespace_with_a_slash() {
     1 error
     "#);
 }
+
+/// Everybody sees the gateway's servers with those of one workspace or agent, and nobody those of two.
+#[test]
+fn servers_of_workspaces_and_agents() {
+    let file = r#"
+        [servers.docs]
+        command = "a"
+
+        [servers."github@science"]
+        command = "b"
+
+        [servers."github@ops"]
+        command = "c"
+
+        [servers."github@agent_5f0c3a52-9a0e-4a53-9c0e-0f6b6f3b7f11"]
+        command = "d"
+    "#;
+    let loaded = accepted(&[], &[("tollbridge.toml", file)]);
+    assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+    assert!(
+        loaded
+            .config
+            .servers
+            .values()
+            .all(tollbridge::config::Server::runs)
+    );
+}
+
+#[test]
+fn a_server_of_a_workspace_with_the_name_of_one_that_all_see() {
+    let report = toml(
+        r#"
+        [servers."github@science"]
+        command = "a"
+
+        [servers.github]
+        command = "b"
+        enabled = false
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: `github@science` has the name of `github`, which every agent sees
+     --> tollbridge.toml:1:10
+      |
+    1 | [servers."github@science"]
+      |          ^^^^^^^^^^^^^^^^ this server
+    ...
+    4 | [servers.github]
+      |          ------ and this one
+      |
+      = help: rename one
+
+    1 error
+    "#);
+}
+
+#[test]
+fn servers_of_one_workspace_with_one_prefix() {
+    let file = r#"
+        [servers.git_hub]
+        command = "a"
+
+        [servers."git-hub@science"]
+        command = "b"
+
+        [servers."git.hub@science"]
+        command = "c"
+
+        [servers."git.hub@ops"]
+        command = "d"
+        namespace = "hub"
+    "#;
+    let loaded = accepted(&[], &[("tollbridge.toml", file)]);
+    let conflicts = loaded.config.servers.iter().map(|(name, server)| {
+        let conflict = server.name_conflict.as_ref();
+        (name.as_str(), conflict.map(|it| it.others.as_str()))
+    });
+    let expect = [
+        ("git_hub", None),
+        ("git-hub@science", Some("`git_hub`, `git.hub@science`")),
+        ("git.hub@science", Some("`git_hub`, `git-hub@science`")),
+        ("git.hub@ops", None),
+    ];
+    assert_eq!(conflicts.collect::<Vec<_>>(), expect);
+    let first = loaded.warnings[0].to_string();
+    let expect = "warning: `git_hub` and `git-hub@science` have the same name prefix `git_hub`; \
+                  `git-hub@science` is not started";
+    assert_eq!(first.lines().next(), Some(expect));
+}
+
+#[test]
+fn owners_that_are_none() {
+    for (name, why) in [
+        (
+            "a@",
+            "what follows `@` is no workspace: a name has 1 to 64 characters, this one has 0",
+        ),
+        (
+            "a@b c",
+            "what follows `@` is no workspace: ` ` is not allowed in a name",
+        ),
+        (
+            "a@agent_1",
+            "the agent that follows `@` is written `agent_` and a UUID in lower case",
+        ),
+    ] {
+        let report = toml(&format!("[servers.\"{name}\"]\ncommand = \"a\"\n"));
+        assert!(report.contains(why), "{report}");
+    }
+}

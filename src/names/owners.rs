@@ -1,0 +1,63 @@
+//! Which owners of servers somebody sees.
+
+use std::{collections::HashSet, sync::Arc};
+
+use super::{AgentId, ServerName, ServerOwner};
+
+/// The workspaces and agents that own servers of a config.
+#[derive(Clone, Debug, Default)]
+pub struct OwnerIndex {
+    workspaces: HashSet<Arc<str>>,
+    agents: HashSet<AgentId>,
+}
+
+impl OwnerIndex {
+    /// Those of `servers`.
+    pub fn of<'n>(servers: impl IntoIterator<Item = &'n ServerName>) -> Self {
+        let mut index = Self::default();
+        for server in servers {
+            match server.owner() {
+                ServerOwner::Gateway => {}
+                ServerOwner::Workspace(name) => drop(index.workspaces.insert(name.as_str().into())),
+                ServerOwner::Agent(id) => drop(index.agents.insert(id)),
+            }
+        }
+        index
+    }
+
+    /// Whether every server is the gateway's, so that all agents see the same.
+    pub fn is_empty(&self) -> bool {
+        self.workspaces.is_empty() && self.agents.is_empty()
+    }
+
+    /// The owners whose servers the agent `id` of `team` sees beside the gateway's.
+    pub fn seen_by(&self, id: AgentId, team: Option<&str>) -> OwnerSet {
+        OwnerSet {
+            workspace: team.and_then(|team| self.workspaces.get(team)).cloned(),
+            agent: self.agents.get(&id).copied(),
+        }
+    }
+}
+
+/// The owners whose servers somebody sees beside the gateway's; by default none.
+#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
+pub struct OwnerSet {
+    workspace: Option<Arc<str>>,
+    agent: Option<AgentId>,
+}
+
+impl OwnerSet {
+    /// Whether only the gateway's servers are seen.
+    pub fn is_empty(&self) -> bool {
+        self.workspace.is_none() && self.agent.is_none()
+    }
+
+    /// Whether `server` is of one of these owners or of the gateway.
+    pub fn sees(&self, server: &ServerName) -> bool {
+        match server.owner() {
+            ServerOwner::Gateway => true,
+            ServerOwner::Workspace(name) => self.workspace.as_deref() == Some(name.as_str()),
+            ServerOwner::Agent(id) => self.agent == Some(id),
+        }
+    }
+}

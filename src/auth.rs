@@ -48,7 +48,7 @@ use crate::{
     clock,
     config::{self, Authentication, Terms},
     lock::lock,
-    names::{AgentId, ProfileName},
+    names::{AgentId, ProfileName, ServerOwner},
     store::{KeyId, StoredAgent, StoredKey},
 };
 
@@ -114,6 +114,11 @@ impl Agent {
             enabled: false,
             ..Self::anonymous()
         }
+    }
+
+    /// Whether it sees the servers of `owner`.
+    pub fn sees_servers_of(&self, owner: &ServerOwner) -> bool {
+        owner.is_visible_to(self.id, self.team.as_deref())
     }
 
     /// An agent of the config.

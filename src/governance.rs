@@ -224,7 +224,7 @@ impl Governance {
 
     /// Forgets what was compiled for tools that `catalog` no longer has, or has otherwise, and for agents
     /// that are gone.
-    pub fn forget_unlisted(&self, catalog: &Catalog) {
+    pub fn forget_unlisted(&self, catalogs: &[Arc<Catalog>]) {
         let policies = self.policy_set.load();
         policies.forget_unlisted(|agent| self.directory().is_still_authorized(agent));
         if self.schemas.is_empty()
@@ -234,7 +234,7 @@ impl Governance {
         {
             return;
         }
-        let tools = catalog.tools();
+        let tools = catalogs.iter().flat_map(|catalog| catalog.tools());
         let listed: HashMap<(&ServerName, &str), &Arc<Tool>> = tools
             .map(|tool| ((&tool.server, &*tool.original), tool))
             .collect();
@@ -319,6 +319,11 @@ impl Governance {
             let because = "the server was removed from the config".to_owned();
             return Err(Refusal::Policy { because });
         };
+        // No catalog of the agent has it: routing does not lead here.
+        if routed.server.is_owned() && !rules.agent.sees_servers_of(&routed.server.owner()) {
+            let because = "the server belongs to another workspace or agent".to_owned();
+            return Err(Refusal::Policy { because });
+        }
         let of_tool = routed.tool.as_ref().map(|tool| rules.tool_decisions(tool));
         self.authorize(&routed, &rules, of_tool.as_deref(), context)?;
         // After the policy: what that does not allow, no scope allows.

@@ -90,6 +90,9 @@ pub(crate) struct HttpEdge {
     tasks: Tasks,
 }
 
+/// What is said of the route of a server that is not there, or not for who asks.
+const UNKNOWN_SERVER: &str = "unknown server";
+
 impl HttpEdge {
     /// Joins the parts; `config.listen` and `config.admin_listen` are the addresses of bound listeners.
     pub(crate) fn new(
@@ -305,12 +308,10 @@ impl HttpEdge {
             && !self.proxy.has_route(scope)
         {
             let what = match scope {
-                Scope::All | Scope::Server(_) => "unknown server",
+                Scope::All | Scope::Server(_) => UNKNOWN_SERVER,
                 Scope::Profile(_) => "unknown profile",
             };
-            let fault = RequestFault::Path;
-            self.request_log.warn(fault, what, peer.address, request);
-            return form.refuse(StatusCode::NOT_FOUND, what);
+            return self.unknown_route(what, form, peer, request);
         }
         let (verbs, _) = route.allowed_methods();
         if !verbs.contains(request.method()) {
@@ -346,10 +347,16 @@ impl HttpEdge {
         }
         match route {
             Route::Mcp(scope) => {
+                let Some(scope) = self.proxy.resolve_route(agent, scope) else {
+                    return self.unknown_route(UNKNOWN_SERVER, form, peer, request);
+                };
                 let context = RequestContext::of(identity, scope, peer);
                 streamable::handle(self, &context, request).await
             }
             Route::Sse(scope) => {
+                let Some(scope) = self.proxy.resolve_route(agent, scope) else {
+                    return self.unknown_route(UNKNOWN_SERVER, form, peer, request);
+                };
                 legacy_sse::open(self, &RequestContext::of(identity, scope, peer), request)
             }
             Route::Messages => Box::pin(legacy_sse::post(self, (&identity, peer), request)).await,
@@ -450,6 +457,18 @@ impl HttpEdge {
             self.request_log.warn(fault, message, peer.address, request);
         }
         is_refused.then(|| self.unauthorized(error, route, request))
+    }
+
+    fn unknown_route(
+        &self,
+        what: &'static str,
+        form: ErrorFormat,
+        peer: &RequestPeer,
+        request: &Request<Incoming>,
+    ) -> Response<Body> {
+        let fault = RequestFault::Path;
+        self.request_log.warn(fault, what, peer.address, request);
+        form.refuse(StatusCode::NOT_FOUND, what)
     }
 
     /// Answers on the pages that know browsers by their cookies, and take no keys in headers.

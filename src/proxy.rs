@@ -15,6 +15,7 @@ mod session_filter;
 mod sign_in;
 mod skills_filter;
 mod subscriptions;
+mod viewers;
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -248,15 +249,6 @@ impl Proxy {
         self.tasks.drain_token().is_cancelled()
     }
 
-    /// Whether a route for `scope` exists.
-    pub fn has_route(&self, scope: &Scope) -> bool {
-        match scope {
-            Scope::All => true,
-            Scope::Profile(profile) => self.catalog_store.has_profile(profile),
-            Scope::Server(server) => self.backends.get(server).is_some(),
-        }
-    }
-
     /// Answers one request. Who is shown out meanwhile hears nothing but that.
     pub async fn answer(&self, call: Box<Call>) -> Outcome {
         let client = Arc::clone(&call.client);
@@ -361,9 +353,7 @@ impl Proxy {
         }
         let mut context = self.governance.open(&call);
         let ending = catch_panic(async {
-            let catalog = self
-                .catalog_store
-                .catalog_for(lists::audience(&call.client));
+            let catalog = self.catalog_for(&call.client);
             if let Ok(routed) = self.route_in(&catalog, call) {
                 context.set_target(&routed);
             }
@@ -502,6 +492,7 @@ impl Proxy {
             Scope::Server(server) => self
                 .backends
                 .get(server)
+                .filter(|_| self.sees_server(viewer.agent, server))
                 .and_then(|backend| backend.capabilities()),
         };
         ServerInfo {
@@ -515,7 +506,7 @@ impl Proxy {
     /// at all, why, since its empty lists do not tell.
     fn instructions(&self, viewer: ListViewer<'_>, kind: SessionKind) -> Option<String> {
         let ListViewer { agent, scope, .. } = viewer;
-        let catalog = self.catalog_store.catalog();
+        let catalog = self.catalog_store.catalog(&self.owners_seen_by(agent));
         let visibility = self.visibility(viewer);
         match &visibility {
             Visibility::All => return catalog.instructions(scope, |_| true),

@@ -18,7 +18,7 @@ use crate::{
     governance::{self, budget::Budgets},
     limiter::Limiter,
     lock::lock,
-    names::Scope,
+    names::{OwnerSet, Scope},
     proxy::Proxy,
     store::GrantOwner,
 };
@@ -116,20 +116,44 @@ pub struct ConfigError {
 }
 
 /// How much of the status somebody may see.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub enum StatusAccess {
-    /// In which state servers are, and neither which nor how many things they have: for strangers.
+    /// Everything of every server.
+    Full,
+    /// In which state the gateway's servers are, and neither which nor how many things they have: for strangers.
     StatesOnly,
-    /// The servers with as much detail.
-    Servers(StatusDetail),
+    /// How the gateway's servers do and those of these owners.
+    Summary(OwnerSet),
 }
 
 impl StatusAccess {
-    const fn detail(self) -> Option<StatusDetail> {
+    const fn detail(&self) -> Option<StatusDetail> {
         match self {
+            Self::Full => Some(StatusDetail::Full),
             Self::StatesOnly => None,
-            Self::Servers(detail) => Some(detail),
+            Self::Summary(_) => Some(StatusDetail::Summary),
         }
+    }
+
+    /// The servers that are seen.
+    fn backends(&self, proxy: &Proxy) -> Vec<Arc<Backend>> {
+        let mut backends: Vec<_> = proxy.backends().all().collect();
+        let store = proxy.catalog_store();
+        match self {
+            Self::Full => {}
+            Self::StatesOnly => backends.retain(|backend| !backend.name.is_owned()),
+            Self::Summary(owners) => backends.retain(|it| store.sees(owners, &it.name)),
+        }
+        backends
+    }
+
+    /// What is listed to whom all that is seen is shown.
+    fn catalog(&self, proxy: &Proxy) -> Arc<Catalog> {
+        let owners = match self {
+            Self::Full | Self::StatesOnly => &OwnerSet::default(),
+            Self::Summary(owners) => owners,
+        };
+        proxy.catalog_store().catalog(owners)
     }
 }
 
@@ -487,16 +511,16 @@ impl Status {
     ///
     /// # Errors
     /// Never, unless we made a mistake.
-    pub fn to_json(&self, access: StatusAccess) -> serde_json::Result<Vec<u8>> {
+    pub fn to_json(&self, access: &StatusAccess) -> serde_json::Result<Vec<u8>> {
         match access.detail() {
-            Some(detail) => serde_json::to_vec_pretty(&self.overview(detail)),
+            Some(detail) => serde_json::to_vec_pretty(&self.overview(access, detail)),
             None => serde_json::to_vec_pretty(&self.states()),
         }
     }
 
     /// What strangers may see.
     fn states(&self) -> StatusStates {
-        let servers = self.proxy.backends().all();
+        let servers = StatusAccess::StatesOnly.backends(&self.proxy).into_iter();
         let mut states: Vec<ServerState> = servers.map(|backend| backend.state()).collect();
         states.sort_by_key(|state| state.as_str());
         let report = |state| StateReport { state };
@@ -506,14 +530,15 @@ impl Status {
         }
     }
 
-    /// All servers, in this detail.
-    fn overview(&self, detail: StatusDetail) -> StatusReport {
-        let catalog = self.proxy.catalog_store().catalog();
+    /// All servers that may be seen, in this detail.
+    fn overview(&self, access: &StatusAccess, detail: StatusDetail) -> StatusReport {
+        let catalog = access.catalog(&self.proxy);
         let is_full = detail == StatusDetail::Full;
-        let servers = self.proxy.backends().all().map(|backend| {
-            let offers = catalog.counts(&backend.name);
+        let servers = access.backends(&self.proxy).into_iter().map(|backend| {
+            let own = self.proxy.catalog_store().catalog_of(&backend.name);
+            let offers = own.counts(&backend.name);
             let schemas = self.proxy.catalog_store().schema_problems(&backend.name);
-            let problems = catalog.problems().iter();
+            let problems = own.problems().iter();
             let problems = problems.filter(|problem| problem.server == backend.name);
             let problems = problems.chain(schemas.iter());
             let problems = problems.filter(|_| is_full);
@@ -626,7 +651,7 @@ impl Status {
     /// The figures for Prometheus; `streams` are the event streams that clients read.
     pub async fn render_metrics(
         &self,
-        access: StatusAccess,
+        access: &StatusAccess,
         streams: u64,
         form: MetricsForm,
     ) -> String {

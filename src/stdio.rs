@@ -46,8 +46,10 @@ pub struct StdioEdge {
 }
 
 impl StdioEdge {
-    /// An edge for one client that sees `scope`.
+    /// An edge for one client that sees `scope`; a server without an owner may be that of the workspace.
     pub fn new(proxy: Arc<Proxy>, agent: Arc<Agent>, scope: Scope, tasks: &Tasks) -> Arc<Self> {
+        let resolved = proxy.resolve_route(&agent, scope.clone());
+        let scope = resolved.unwrap_or(scope);
         let session = Arc::new(Session::new(SessionKind::Stdio, Arc::clone(&agent), scope));
         proxy.sessions().register_external(&session);
         let stream = session.open_standalone_stream();

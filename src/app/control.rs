@@ -14,7 +14,7 @@ use crate::{
     },
     names::{ProfileName, Scope, ServerName},
     proxy::Proxy,
-    status::{Status, StatusAccess, StatusDetail},
+    status::{Status, StatusAccess},
     stdio::StdioEdge,
     task::Tasks,
 };
@@ -93,8 +93,7 @@ impl ControlCommands for Control {
     }
 
     fn status(&self) -> Result<String, String> {
-        let access = StatusAccess::Servers(StatusDetail::Full);
-        let status = self.0.status.to_json(access);
+        let status = self.0.status.to_json(&StatusAccess::Full);
         let status = status.map_err(|error| error.to_string())?;
         Ok(String::from_utf8_lossy(&status).into_owned())
     }
@@ -107,7 +106,8 @@ impl ControlCommands for Control {
     fn session(&self, request: &SessionRequest) -> Result<SessionServer, String> {
         let Self(state) = self;
         state.check_config(&request.files)?;
-        let (agent, scope) = (state.agent(request)?, state.scope(request)?);
+        let agent = state.agent(request)?;
+        let scope = state.scope(request, &agent)?;
         let (proxy, tasks) = (Arc::clone(&state.proxy), state.tasks.clone());
         Ok(Box::new(move |stream| {
             let edge = StdioEdge::new(proxy, agent, scope, &tasks);
@@ -141,13 +141,19 @@ impl ControlState {
         }
     }
 
-    fn scope(&self, request: &SessionRequest) -> Result<Scope, String> {
+    fn scope(&self, request: &SessionRequest, agent: &Agent) -> Result<Scope, String> {
         match (&request.server, &request.profile) {
             (Some(name), _) => {
                 let server = ServerName::parse(name).map_err(|error| error.to_string())?;
-                let backend = self.proxy.backends().get(&server);
-                let is_enabled = backend.is_some_and(|backend| backend.is_enabled());
-                let scope = is_enabled.then_some(Scope::Server(server));
+                let scope = self.proxy.resolve_route(agent, Scope::Server(server));
+                let is_enabled = |scope: &Scope| match scope {
+                    Scope::All | Scope::Profile(_) => true,
+                    Scope::Server(server) => {
+                        let backend = self.proxy.backends().get(server);
+                        backend.is_some_and(|backend| backend.is_enabled())
+                    }
+                };
+                let scope = scope.filter(is_enabled);
                 scope.ok_or_else(|| format!("no enabled server `{name}`"))
             }
             (None, Some(name)) => {

@@ -16,13 +16,13 @@ use crate::names::{ServerName, to_strict_char};
 pub(super) const HASH_SUFFIX_DIGITS: usize = 8;
 
 /// The parsed `naming.template`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct NameTemplate {
     parts: Vec<TemplatePart>,
     charset: Charset,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum TemplatePart {
     Literal(String),
     Server,

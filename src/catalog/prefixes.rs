@@ -9,7 +9,7 @@ use super::{
     uri_map::UriMap,
 };
 use crate::config::{Config, Naming, Server};
-use crate::names::{ServerName, uri_prefix};
+use crate::names::{OwnerSet, ServerName, uri_prefix};
 
 /// The names that the config gives an item on merged routes, whatever any server lists. Rules know it by
 /// both, on every route.
@@ -73,6 +73,22 @@ impl Prefixes {
             length_max: naming.max_length,
             namespaces_resources: naming.namespace_resources,
             affixes,
+        }
+    }
+
+    /// The same without the servers that whoever sees `owners` does not see: another's server must not change
+    /// what a rule means.
+    #[must_use]
+    pub fn seen_with(&self, owners: &OwnerSet) -> Self {
+        let affixes = self.affixes.iter().filter_map(|(affix, servers)| {
+            let seen = servers.iter().filter(|server| owners.sees(server));
+            let seen: Vec<_> = seen.cloned().collect();
+            (!seen.is_empty()).then(|| (affix.clone(), seen))
+        });
+        Self {
+            template: self.template.clone(),
+            affixes: affixes.collect(),
+            ..*self
         }
     }
 

@@ -266,6 +266,11 @@ pub(super) fn find_server(name: &str, config: &Config) -> Result<ServerName, Exi
     if let Some(server) = known.clone().find(|server| server.as_str() == name) {
         return Ok(server.clone());
     }
+    // That of a workspace or an agent, where no other is called so.
+    let mut owned = known.clone().filter(|server| server.local() == name);
+    if let (Some(server), None) = (owned.next(), owned.next()) {
+        return Ok(server.clone());
+    }
     let names: Vec<&str> = known.map(ServerName::as_str).collect();
     Err(unknown_name("server", name, &names))
 }

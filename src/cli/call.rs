@@ -119,7 +119,7 @@ impl CallArgs {
     /// Without all servers that may have it, it is not known whether the name is wrong.
     fn unknown_tool(&self, candidates: &[ServerName], gateway: &Gateway) -> ExitCode {
         let catalog_store = gateway.proxy().catalog_store();
-        let catalog = catalog_store.catalog();
+        let catalog = gateway.catalog();
         let tools = catalog.list(&gateway.scope, Kind::Tools).entries();
         let names = tools.iter().map(|tool| [&*tool.exposed, &*tool.original]);
         let ending = did_you_mean(&self.tool, names);
@@ -139,7 +139,7 @@ impl CallArgs {
         }
         // What is missing was said; where the name is of that server, nothing else is known of it.
         let is_theirs = !catalog_store
-            .possible_servers(Kind::Tools, &self.tool)
+            .possible_servers(&gateway.owners(), Kind::Tools, &self.tool)
             .is_empty();
         if !is_theirs && !tools.is_empty() {
             eprint(&format!(

@@ -148,14 +148,15 @@ impl CheckArgs {
             })
             .await;
         found.retain(|server| server.state != ServerState::Disabled);
-        let catalog = gateway.proxy().catalog_store().catalog();
-        let problems = catalog.problems();
-        let is_whole = problems
-            .iter()
-            .all(|problem| problem.impact() != ProblemImpact::Item);
+        let catalog_store = gateway.proxy().catalog_store();
+        let owned = config.servers.keys().filter(|server| server.is_owned());
+        let owned = owned.map(|server| catalog_store.catalog_of(server));
+        let catalogs: Vec<_> = std::iter::once(gateway.catalog()).chain(owned).collect();
+        let problems = || catalogs.iter().flat_map(|catalog| catalog.problems());
+        let is_whole = problems().all(|problem| problem.impact() != ProblemImpact::Item);
         let ok = is_whole && found.iter().all(FoundServer::is_connected);
         let (schemas, unseen) = gateway.schemas(&found).await;
-        let problems = problems.iter().chain(schemas.iter().flat_map(|it| &**it));
+        let problems = problems().chain(schemas.iter().flat_map(|it| &**it));
         let odd = found.iter().flat_map(FoundServer::unhealthy_replicas);
         let odd = odd.chain(problems.map(ToString::to_string));
         let odd = odd.chain(unseen.iter().map(unchecked_schemas_note));

@@ -31,10 +31,10 @@ use crate::{
     app::GatewayCore,
     auth::Agent,
     backend::{Backend, ReplicaReport, ServerState},
-    catalog::{ByKind, CatalogProblem, Kind, ProblemImpact, Tool},
+    catalog::{ByKind, Catalog, CatalogProblem, Kind, ProblemImpact, Tool},
     governance::{HiddenReason, Visibility},
     mcp::{Id, Level, LogFilter, Method, Outcome, Raw, Request, Revision, RpcError, error, meta},
-    names::{Scope, ServerName},
+    names::{OwnerSet, Scope, ServerName},
     proxy::Proxy,
     session::{Call, Event, EventReader, modern::RequestEnvelope, server_info},
 };
@@ -64,6 +64,8 @@ pub(super) struct Gateway {
     list_timeout: Duration,
     /// Whether what is asked is behind a URL of the command line.
     is_url: bool,
+    /// Whether no agent is named: operators see the servers of all owners.
+    sees_all_servers: bool,
 }
 
 /// Runs `work` with a gateway that asks `target`, and stops it whatever happens. What is wrong with the
@@ -96,6 +98,7 @@ pub(super) async fn with(
         start: Instant::now(),
         list_timeout: target.config.first_list_wait,
         is_url: target.is_url,
+        sees_all_servers: target.agent.is_none(),
     };
     let cut_short = ExitCode::from(EXIT_INTERRUPTED);
     let done = tokio::select! {
@@ -131,6 +134,16 @@ impl Gateway {
         &self.agent
     }
 
+    /// The owners whose servers the agent sees beside the gateway's.
+    pub(super) fn owners(&self) -> OwnerSet {
+        self.proxy().owners_seen_by(&self.agent)
+    }
+
+    /// What the agent's clients could use.
+    pub(super) fn catalog(&self) -> Arc<Catalog> {
+        self.proxy().catalog_store().catalog(&self.owners())
+    }
+
     /// Waits until every server that matters here has been listed or has failed, and says how each does.
     pub(super) async fn wait_for_servers(&self) -> Vec<FoundServer> {
         let backends = self.relevant_backends();
@@ -141,15 +154,25 @@ impl Gateway {
     /// The servers of which something may be shown here.
     fn relevant_backends(&self) -> Vec<Arc<Backend>> {
         let board = self.proxy().catalog_store();
+        let owners = self.owners();
+        let is_for_operator = |server: &ServerName| match &self.scope {
+            _ if !self.sees_all_servers || !server.is_owned() => false,
+            Scope::All => true,
+            Scope::Profile(_) => false,
+            Scope::Server(only) => only == server,
+        };
         let mut backends: Vec<_> = self.proxy().backends().all().collect();
-        backends.retain(|backend| board.may_show(&self.scope, &backend.name));
+        backends.retain(|backend| {
+            is_for_operator(&backend.name) || board.may_show((&owners, &self.scope), &backend.name)
+        });
         backends
     }
 
     async fn server_summary(&self, backend: &Backend) -> FoundServer {
         let board = self.proxy().catalog_store();
         let scope = Scope::Server(backend.name.clone());
-        board.wait_ready(&scope, self.list_timeout).await;
+        let route = (&self.owners(), &scope);
+        board.wait_ready(route, self.list_timeout).await;
         let latency = self.start.elapsed();
         let known = ByKind::from_fn(|kind| board.has_current_list(&backend.name, kind));
         let offers = self.item_counts(&backend.name);
@@ -217,10 +240,13 @@ impl Gateway {
 
     /// How many items are shown of `server`.
     fn item_counts(&self, server: &ServerName) -> ByKind<usize> {
-        let catalog = self.proxy().catalog_store().catalog();
         match &self.scope {
-            Scope::All | Scope::Server(_) => catalog.counts(server),
+            Scope::All | Scope::Server(_) => {
+                let catalog = self.proxy().catalog_store().catalog_of(server);
+                catalog.counts(server)
+            }
             Scope::Profile(_) => ByKind::from_fn(|kind| {
+                let catalog = self.catalog();
                 let shown = catalog.list(&self.scope, kind).entries().iter();
                 shown.filter(|entry| entry.server == *server).count()
             }),
@@ -237,7 +263,7 @@ impl Gateway {
         find: impl Fn() -> Option<T>,
     ) -> (Option<T>, Vec<ServerName>) {
         let qualified = name.split_once('/').map(|(server, _)| server);
-        let backends = self.proxy().backends().all();
+        let backends = self.relevant_backends().into_iter();
         let mut enabled = backends.filter(|backend| backend.is_enabled());
         let named = enabled.find(|backend| qualified.is_some_and(|it| backend.name.is_called(it)));
         let candidates = match named {
@@ -250,8 +276,7 @@ impl Gateway {
     /// The same of the tool that clients see as `name`.
     pub(super) async fn find_tool(&self, name: &str) -> (Option<Arc<Tool>>, Vec<ServerName>) {
         let candidates = self.candidates(Kind::Tools, name);
-        let board = self.proxy().catalog_store();
-        let find = || board.catalog().tool(&self.scope, name).map(Arc::clone);
+        let find = || self.catalog().tool(&self.scope, name).map(Arc::clone);
         (self.find_among(&candidates, find).await, candidates)
     }
 
@@ -266,9 +291,8 @@ impl Gateway {
         let look = async {
             let mut changes = board.changes();
             let settled = join_all(candidates.iter().map(async |server| {
-                board
-                    .wait_ready(&Scope::Server(server.clone()), self.list_timeout)
-                    .await;
+                let route = (&self.owners(), &Scope::Server(server.clone()));
+                board.wait_ready(route, self.list_timeout).await;
             }));
             let mut settled = pin!(settled);
             let is_one = candidates.len() == 1;
@@ -289,7 +313,8 @@ impl Gateway {
     fn candidates(&self, kind: Kind, name: &str) -> Vec<ServerName> {
         let named = match &self.scope {
             Scope::All | Scope::Server(_) => {
-                self.proxy().catalog_store().possible_servers(kind, name)
+                let board = self.proxy().catalog_store();
+                board.possible_servers(&self.owners(), kind, name)
             }
             // It may have given the name to anything.
             Scope::Profile(_) => Vec::new(),
@@ -398,7 +423,7 @@ impl Gateway {
         if let Visibility::Hidden(why) = self.proxy().governance().visibility(agent, &self.scope) {
             return eprint(&format!("{}\n", hidden_reason(agent, &why, &self.scope)));
         }
-        let catalog = self.proxy().catalog_store().catalog();
+        let catalog = self.catalog();
         let lists = |kind: Kind| !catalog.list(&self.scope, kind).entries().is_empty();
         if let Scope::Server(server) = &self.scope
             && !Kind::ALL.into_iter().any(lists)
@@ -416,7 +441,7 @@ impl Gateway {
     pub(super) fn report_missing_items(&self, kinds: &[Kind]) -> bool {
         let mut complete = true;
         let mut missing = 0;
-        for problem in self.proxy().catalog_store().catalog().problems() {
+        for problem in self.catalog().problems() {
             let matters = problem.affects_route(&self.scope);
             let cost = problem.impact();
             let is_asked = problem.kind.is_some_and(|kind| kinds.contains(&kind));

@@ -224,7 +224,7 @@ fn table(items: &[(Kind, Raw)], gateway: &Gateway, is_merged: bool) -> TextTable
 
 /// The server that has the item called `name`.
 fn server_of(kind: Kind, name: &str, gateway: &Gateway) -> Option<String> {
-    let catalog = gateway.proxy().catalog_store().catalog();
+    let catalog = gateway.catalog();
     let scope = &gateway.scope;
     let server = match kind {
         Kind::Tools => catalog.tool(scope, name)?.server.clone(),

@@ -375,7 +375,7 @@ impl Explain {
 
     /// The item meant, by any of its names on the route.
     fn find(&self, scope: &Scope, gateway: &Gateway) -> Option<PolicySubject> {
-        let catalog = gateway.proxy().catalog_store().catalog();
+        let catalog = gateway.catalog();
         if let Some((kind, entry)) = self.find_entry(&catalog, scope) {
             return Some(PolicySubject::Listed(kind, entry));
         }
@@ -414,7 +414,11 @@ impl Explain {
     fn report_hidden(&self, scope: &Scope, naming: &Naming, gateway: &Gateway) -> Option<ExitCode> {
         let (noun, name) = (self.noun(), &self.name);
         let offers = gateway.proxy().catalog_store().offers();
-        let offers: Vec<ServerOffer> = offers.iter().map(ServerOffer::unfiltered).collect();
+        let (board, owners) = (gateway.proxy().catalog_store(), gateway.owners());
+        let seen = offers
+            .iter()
+            .filter(|offer| board.sees(&owners, &offer.server));
+        let offers: Vec<ServerOffer> = seen.map(ServerOffer::unfiltered).collect();
         let whole = Catalog::build(naming, &offers);
         let why = match scope {
             Scope::Profile(profile) if self.find(&Scope::All, gateway).is_some() => {
@@ -445,12 +449,13 @@ impl Explain {
         let board = gateway.proxy().catalog_store();
         let kind = self.kinds()[0];
         let qualified = self.name.split_once('/').and_then(|(server, item)| {
-            let server = ServerName::parse(server).ok()?;
-            candidates.contains(&server).then_some((server, item))
+            let server = candidates.iter().find(|it| it.is_called(server))?;
+            Some((Scope::Server(server.clone()), item))
         });
-        let mut unlisted = match qualified {
-            Some((server, item)) => board.unlisted_candidates(&Scope::Server(server), kind, item),
-            None => board.unlisted_candidates(scope, kind, &self.name),
+        let owners = gateway.owners();
+        let mut unlisted = match &qualified {
+            Some((server, item)) => board.unlisted_candidates((&owners, server), kind, item),
+            None => board.unlisted_candidates((&owners, scope), kind, &self.name),
         };
         if unlisted.is_empty() {
             return None;
@@ -463,7 +468,7 @@ impl Explain {
     /// Without all servers that may have it, it is not known whether the name is wrong.
     fn not_found(&self, candidates: &[ServerName], gateway: &Gateway) -> ExitCode {
         let (noun, name) = (self.noun(), &self.name);
-        let catalog = gateway.proxy().catalog_store().catalog();
+        let catalog = gateway.catalog();
         let lists = self
             .kinds()
             .iter()

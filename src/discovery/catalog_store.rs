@@ -4,6 +4,7 @@
 //! merged on a thread of its own. `publish` makes one state after the other of what was heard, `stored` keeps
 //! listings over restarts.
 
+mod owner_views;
 mod publish;
 mod stored;
 
@@ -14,6 +15,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
+use indexmap::IndexMap;
 use tokio::{
     sync::{Notify, Semaphore, SemaphorePermit, watch},
     time::{Instant, timeout, timeout_at},
@@ -23,13 +25,13 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     backend::Backends,
     catalog::{
-        Audience, ByKind, Candidate, Catalog, CatalogProblem, Kind, Listing, Prefixes, Profiles,
-        ServerOffer,
+        Audience, ByKind, Candidate, Catalog, CatalogProblem, Kind, Listing, Prefixes, ServerOffer,
     },
     config::{self, Config, Naming},
     lock::lock,
-    names::{ProfileName, Scope, ServerName},
+    names::{OwnerIndex, OwnerSet, ProfileName, Scope, ServerName},
 };
+use owner_views::{OwnerViews, ViewPlan};
 use stored::StoredServer;
 
 /// Servers that are asked at a time what they list for clients that they can ask something: of a
@@ -85,26 +87,44 @@ struct SchemaReport {
 struct CatalogState {
     plan: Arc<CatalogPlan>,
     offers: ServerCatalogs,
+    /// Of the gateway's servers, which all agents see.
     snapshots: Snapshots,
+    /// The same with those of workspaces and agents.
+    views: Arc<OwnerViews>,
 }
 
 /// What the config says of the catalog.
 #[derive(Debug)]
 struct CatalogPlan {
     naming: Naming,
-    profiles: Profiles,
-    /// The servers in the config's order.
+    profiles: IndexMap<ProfileName, config::Profile>,
+    /// Of every server.
+    prefixes: Prefixes,
+    owners: OwnerIndex,
+    /// Every server in the config's order.
     servers: Vec<(ServerName, Arc<config::Server>)>,
+    /// The gateway's servers.
+    shared: Arc<ViewPlan>,
 }
 
 impl CatalogPlan {
     fn new(config: &Config, backends: &Backends) -> Self {
         let servers = backends.all();
         let servers = servers.map(|backend| (backend.name.clone(), backend.load_config()));
+        let servers: Vec<_> = servers.collect();
+        let prefixes = Prefixes::of(config);
+        let shared = ViewPlan::new(
+            &config.profiles,
+            (&servers, &prefixes),
+            &OwnerSet::default(),
+        );
         Self {
             naming: config.naming.clone(),
-            profiles: Profiles::new(&config.profiles, Arc::new(Prefixes::of(config))),
-            servers: servers.collect(),
+            profiles: config.profiles.clone(),
+            owners: OwnerIndex::of(servers.iter().map(|(name, _)| name)),
+            prefixes,
+            servers,
+            shared: Arc::new(shared),
         }
     }
 }
@@ -147,9 +167,10 @@ impl CatalogStore {
         let plan = CatalogPlan::new(config, backends);
         let offers = ServerCatalogs::default();
         let state = CatalogState {
-            snapshots: Snapshots::build(&plan, &offers),
+            snapshots: Snapshots::build(&plan.naming, &plan.shared, &offers),
             plan: Arc::new(plan),
             offers,
+            views: Arc::default(),
         };
         Self {
             current: ArcSwap::from_pointee(state),
@@ -170,18 +191,61 @@ impl CatalogStore {
         }
     }
 
-    /// The current snapshot of what every client can use.
-    pub fn catalog(&self) -> Arc<Catalog> {
-        self.catalog_for(Audience::Plain)
+    /// The owners of whom somebody sees servers beside the gateway's; who that is, `seen_by` says where any server
+    /// has another owner.
+    pub fn owners_seen(&self, seen_by: impl FnOnce(&OwnerIndex) -> OwnerSet) -> OwnerSet {
+        let owners = &self.current.load().plan.owners;
+        if owners.is_empty() {
+            return OwnerSet::default();
+        }
+        seen_by(owners)
     }
 
-    /// The current snapshot for `audience`.
-    pub fn catalog_for(&self, audience: Audience) -> Arc<Catalog> {
-        let shown = &self.current.load().snapshots;
-        Arc::clone(match audience {
-            Audience::Interactive => &shown.interactive,
-            Audience::Plain => &shown.plain,
-        })
+    /// Whether workspaces or agents own servers.
+    pub fn has_owned_servers(&self) -> bool {
+        !self.current.load().plan.owners.is_empty()
+    }
+
+    /// Whether whoever sees the servers of `owners` sees `server`.
+    pub fn sees(&self, owners: &OwnerSet, server: &ServerName) -> bool {
+        owners.sees(server)
+            && (owners.is_empty() || self.current.load().view_plan(owners).has(server))
+    }
+
+    /// The current snapshot of what every client can use that sees the servers of `owners`.
+    pub fn catalog(&self, owners: &OwnerSet) -> Arc<Catalog> {
+        self.catalog_for(owners, Audience::Plain)
+    }
+
+    /// The current snapshot for `audience`, of clients that see the servers of `owners`.
+    pub fn catalog_for(&self, owners: &OwnerSet, audience: Audience) -> Arc<Catalog> {
+        let current = self.current.load();
+        if owners.is_empty() {
+            return current.snapshots.of(audience);
+        }
+        current.view(owners).snapshots.of(audience)
+    }
+
+    /// Every current snapshot of interactive clients, which has all that others have.
+    pub fn snapshots(&self) -> Vec<Arc<Catalog>> {
+        let current = self.current.load();
+        let views = current.views.all();
+        let views = views
+            .iter()
+            .map(|view| view.snapshots.of(Audience::Interactive));
+        let shared = current.snapshots.of(Audience::Interactive);
+        std::iter::once(shared).chain(views).collect()
+    }
+
+    /// What the route of `server` alone shows, whoever owns it.
+    pub fn catalog_of(&self, server: &ServerName) -> Arc<Catalog> {
+        let current = self.current.load();
+        if !server.is_owned() {
+            return current.snapshots.of(Audience::Plain);
+        }
+        let offer = current.offers.plain.get(server).cloned();
+        let offers: Vec<ServerOffer> = offer.into_iter().collect();
+        Arc::new(Catalog::build(&current.plan.naming, &offers))
     }
 
     /// Notes that a client is here that servers can ask something: from now on it is found out
@@ -253,12 +317,12 @@ impl CatalogStore {
 
     /// Whether there is a route for the profile `name`.
     pub fn has_profile(&self, name: &ProfileName) -> bool {
-        self.current.load().plan.profiles.has(name)
+        self.current.load().plan.profiles.contains_key(name)
     }
 
     /// The profiles that have a route, in the config's order.
     pub fn profiles(&self) -> Vec<ProfileName> {
-        self.current.load().plan.profiles.names().cloned().collect()
+        self.current.load().plan.profiles.keys().cloned().collect()
     }
 
     /// Takes another config, whose servers `backends` has already. What is known of servers that
@@ -306,31 +370,40 @@ impl CatalogStore {
 
     /// Waits until all servers of `scope` have listed or failed, but no longer than `patience`
     /// after the start.
-    pub async fn wait_ready(&self, scope: &Scope, patience: Duration) {
-        self.wait_until_listed(&self.pending, scope, self.start + patience)
+    pub async fn wait_ready(&self, (owners, scope): (&OwnerSet, &Scope), patience: Duration) {
+        let end = self.start + patience;
+        self.wait_until_listed(&self.pending, (owners, scope), end)
             .await;
     }
 
     /// Waits until it is known what the servers of `scope` list for clients that can be asked
     /// something, but no longer than `patience` after the first of those came.
-    pub async fn wait_ready_interactive(&self, scope: &Scope, patience: Duration) {
+    pub async fn wait_ready_interactive(
+        &self,
+        (owners, scope): (&OwnerSet, &Scope),
+        patience: Duration,
+    ) {
         let came = *self.interactive_client_seen.borrow();
         if let Some(came) = came {
-            self.wait_until_listed(&self.pending_interactive, scope, came + patience)
+            let end = came + patience;
+            self.wait_until_listed(&self.pending_interactive, (owners, scope), end)
                 .await;
         }
     }
 
-    /// Waits until no server of `scope` is `awaited` any more, but not beyond `end`.
+    /// Waits until no server of `owners` or the gateway on the route of `scope` is `awaited` any more, but not
+    /// beyond `end`.
     async fn wait_until_listed(
         &self,
         awaited: &watch::Sender<HashSet<ServerName>>,
-        scope: &Scope,
+        (owners, scope): (&OwnerSet, &Scope),
         end: Instant,
     ) {
         let settled = |awaited: &HashSet<ServerName>| match scope {
-            Scope::All => awaited.is_empty(),
-            Scope::Profile(profile) => awaited.is_empty() || !self.is_waiting_for(awaited, profile),
+            Scope::All => !awaited.iter().any(|server| owners.sees(server)),
+            Scope::Profile(profile) => {
+                awaited.is_empty() || !self.is_waiting_for(awaited, (owners, profile))
+            }
             Scope::Server(server) => !awaited.contains(server),
         };
         if settled(&awaited.borrow()) {
@@ -341,16 +414,22 @@ impl CatalogStore {
         drop(timeout_at(end, wait).await);
     }
 
-    fn is_waiting_for(&self, awaited: &HashSet<ServerName>, profile: &ProfileName) -> bool {
+    fn is_waiting_for(
+        &self,
+        awaited: &HashSet<ServerName>,
+        (owners, profile): (&OwnerSet, &ProfileName),
+    ) -> bool {
         let plan = &self.current.load().plan;
         plan.servers.iter().any(|(name, config)| {
-            awaited.contains(name) && plan.profiles.selects_tags(profile, &config.tags)
+            awaited.contains(name)
+                && owners.sees(name)
+                && plan.shared.profiles.selects_tags(profile, &config.tags)
         })
     }
 
-    /// Whether the route of `scope` may show anything of `server`.
-    pub fn may_show(&self, scope: &Scope, server: &ServerName) -> bool {
-        let plan = &self.current.load().plan;
+    /// Whether the route of `scope` may show anything of `server` to who sees the servers of `owners`.
+    pub fn may_show(&self, (owners, scope): (&OwnerSet, &Scope), server: &ServerName) -> bool {
+        let plan = self.current.load().view_plan(owners);
         let mut servers = plan.servers.iter();
         servers.any(|(name, config)| {
             name == server
@@ -383,9 +462,16 @@ impl CatalogStore {
     }
 
     /// The enabled servers that may have the item called `name` on the route of `scope`, among those
-    /// that are not listed: not yet, or not any longer. The likeliest comes first.
-    pub fn unlisted_candidates(&self, scope: &Scope, kind: Kind, name: &str) -> Vec<Candidate> {
-        let CatalogState { plan, offers, .. } = &**self.current.load();
+    /// that are not listed: not yet, or not any longer. The likeliest comes first. Of those that see the servers
+    /// of `owners`.
+    pub fn unlisted_candidates(
+        &self,
+        (owners, scope): (&OwnerSet, &Scope),
+        kind: Kind,
+        name: &str,
+    ) -> Vec<Candidate> {
+        let current = self.current.load();
+        let (plan, offers) = (current.view_plan(owners), &current.offers);
         let unlisted = plan
             .servers
             .iter()
@@ -393,18 +479,20 @@ impl CatalogStore {
         let unlisted: Vec<ServerOffer> = unlisted
             .map(|(server, config)| self::empty_offer(server, config))
             .collect();
-        Catalog::candidates_among(&plan.naming, &plan.profiles, &unlisted, (scope, kind, name))
+        let naming = &current.plan.naming;
+        Catalog::candidates_among(naming, &plan.profiles, &unlisted, (scope, kind, name))
     }
 
-    /// The enabled servers that may have the item called `name` on the merged route, whatever they
-    /// have listed.
-    pub fn possible_servers(&self, kind: Kind, name: &str) -> Vec<ServerName> {
-        let plan = &self.current.load().plan;
+    /// The enabled servers that may have the item called `name` on the merged route of who sees the servers of
+    /// `owners`, whatever they have listed.
+    pub fn possible_servers(&self, owners: &OwnerSet, kind: Kind, name: &str) -> Vec<ServerName> {
+        let current = self.current.load();
+        let (plan, naming) = (current.view_plan(owners), &current.plan.naming);
         let enabled = plan.servers.iter().filter(|(_, config)| config.enabled);
         let may_have = enabled.filter(|(server, config)| {
             let offer = empty_offer(server, config);
             let wanted = (&Scope::All, kind, name);
-            !Catalog::candidates_among(&plan.naming, &plan.profiles, &[offer], wanted).is_empty()
+            !Catalog::candidates_among(naming, &plan.profiles, &[offer], wanted).is_empty()
         });
         may_have.map(|(server, _)| server.clone()).collect()
     }
@@ -475,9 +563,18 @@ fn empty_offer(server: &ServerName, config: &Arc<config::Server>) -> ServerOffer
 }
 
 impl Snapshots {
-    fn build(plan: &CatalogPlan, catalogs: &ServerCatalogs) -> Self {
+    /// The one for `audience`.
+    fn of(&self, audience: Audience) -> Arc<Catalog> {
+        Arc::clone(match audience {
+            Audience::Interactive => &self.interactive,
+            Audience::Plain => &self.plain,
+        })
+    }
+
+    /// What the servers of `plan` offer.
+    fn build(naming: &Naming, plan: &ViewPlan, catalogs: &ServerCatalogs) -> Self {
         let build = |offers: &[ServerOffer]| {
-            let catalog = Catalog::build_with(&plan.naming, &plan.profiles, offers);
+            let catalog = Catalog::build_with(naming, &plan.profiles, offers);
             Arc::new(catalog)
         };
         let servers = plan.servers.iter();

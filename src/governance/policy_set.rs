@@ -24,7 +24,7 @@ use crate::{
     catalog::{Prefixes, Profiles, Tool},
     config::{self, Budget, Config, Rate, Terms},
     money::Micros,
-    names::{AgentId, ProfileName, ServerName},
+    names::{AgentId, OwnerIndex, OwnerSet, ProfileName, ServerName},
     scan::{InvalidScan, Scanner},
     store::BudgetSubject,
 };
@@ -47,7 +47,11 @@ pub struct PolicySet {
     teams: IndexMap<String, Vec<Budget>>,
     profiles: HashMap<ProfileName, Terms>,
     servers: HashMap<ServerName, ServerRules>,
+    /// Of every server.
     prefixes: Prefixes,
+    /// Of those that every agent sees.
+    shared_prefixes: Prefixes,
+    owners: OwnerIndex,
     rules: DashMap<(AgentId, Option<ProfileName>), Arc<AgentRules>, RandomState>,
     scanners: Scanners,
 }
@@ -84,6 +88,7 @@ impl PolicySet {
         let profile = |(name, profile): (&ProfileName, &config::Profile)| {
             (name.clone(), profile.terms.clone())
         };
+        let prefixes = Prefixes::of(config);
         let policy_set = Self {
             refusal_style: RefusalStyle {
                 form: written.errors,
@@ -99,7 +104,9 @@ impl PolicySet {
             teams: written.teams.clone(),
             profiles: config.profiles.iter().map(profile).collect(),
             servers: servers?,
-            prefixes: Prefixes::of(config),
+            shared_prefixes: prefixes.seen_with(&OwnerSet::default()),
+            prefixes,
+            owners: OwnerIndex::of(config.servers.keys()),
             rules: DashMap::default(),
             scanners,
         };
@@ -195,7 +202,11 @@ impl PolicySet {
         {
             return Ok(Arc::clone(known));
         }
-        let compiled = known.filter(|known| known.agent.terms == agent.terms);
+        // Agents of another workspace see other servers.
+        let sees_same = |known: &Agent| self.owners.is_empty() || known.team == agent.team;
+        let compiled = known
+            .filter(|known| known.agent.terms == agent.terms)
+            .filter(|known| sees_same(&known.agent));
         let mut rules = match compiled {
             Some(compiled) => {
                 let (layers, team) = self.terms_of(agent, profile);
@@ -219,7 +230,10 @@ impl PolicySet {
         limiters: &Limiters,
     ) -> Result<AgentRules, InvalidTerms> {
         let (layers, team) = self.terms_of(agent, profile);
-        let parts = (limiters, &self.scanners, &self.prefixes);
+        let owners = self.owners.seen_by(agent.id, agent.team.as_deref());
+        let own = (!owners.is_empty()).then(|| self.prefixes.seen_with(&owners));
+        let prefixes = own.as_ref().unwrap_or(&self.shared_prefixes);
+        let parts = (limiters, &self.scanners, prefixes);
         AgentRules::new(Arc::clone(agent), layers, team, parts)
     }
 

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     auth::Agent,
     control_socket::GatewayIdentity,
-    status::{self, StatusAccess, StatusDetail},
+    status::{self, StatusAccess},
 };
 
 /// The status as JSON, or as a page when a browser asks.
@@ -41,9 +41,9 @@ pub(super) fn status(
         .query()
         .is_some_and(|query| query.contains("format=json"));
     if accept.is_some_and(|accept| accept.contains("text/html")) && !wants_json {
-        return page_response(code, edge.status.render_page(access));
+        return page_response(code, edge.status.render_page(&access));
     }
-    json_response(code, edge.status.to_json(access).unwrap_or_default())
+    json_response(code, edge.status.to_json(&access).unwrap_or_default())
 }
 
 /// A page for a browser.
@@ -64,7 +64,7 @@ pub(super) async fn metrics(
 ) -> Response<Body> {
     let form = media_types::metrics_form(request.headers());
     let (access, streams) = (status_access(edge, agent), edge.stream_readers.count());
-    let figures = edge.status.render_metrics(access, streams, form).await;
+    let figures = edge.status.render_metrics(&access, streams, form).await;
     let mut response = Response::new(body::full_body(figures));
     let form = HeaderValue::from_static(form.content_type());
     response.headers_mut().insert(CONTENT_TYPE, form);
@@ -74,11 +74,11 @@ pub(super) async fn metrics(
 /// How much `agent` may see.
 fn status_access(edge: &HttpEdge, agent: &Agent) -> StatusAccess {
     if edge.proxy.governance().directory().is_anonymous() {
-        return StatusAccess::Servers(StatusDetail::Full);
+        return StatusAccess::Full;
     }
     match (agent.enabled, agent.admin) {
-        (true, true) => StatusAccess::Servers(StatusDetail::Full),
-        (true, false) => StatusAccess::Servers(StatusDetail::Summary),
+        (true, true) => StatusAccess::Full,
+        (true, false) => StatusAccess::Summary(edge.proxy.owners_seen_by(agent)),
         // A stranger, or an agent that may do nothing.
         (false, _) => StatusAccess::StatesOnly,
     }

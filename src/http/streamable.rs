@@ -301,7 +301,8 @@ impl Post<'_> {
         let Some(name) = params.text_member("name") else {
             return Ok(());
         };
-        let catalog = self.edge.proxy.catalog_store().catalog();
+        let owners = self.edge.proxy.owners_seen_by(&self.context.agent);
+        let catalog = self.edge.proxy.catalog_store().catalog(&owners);
         let Some(tool) = catalog.tool(&self.context.scope, &name) else {
             return Ok(());
         };

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use super::{AgentId, ServerName, ServerOwner};
+use super::{AgentId, ServerName, ServerOwner, WorkspaceName};
 
 /// The workspaces and agents that own servers of a config.
 #[derive(Clone, Debug, Default)]
@@ -50,6 +50,18 @@ impl OwnerSet {
     /// Whether only the gateway's servers are seen.
     pub fn is_empty(&self) -> bool {
         self.workspace.is_none() && self.agent.is_none()
+    }
+
+    /// What a server without an owner that is called `name` would be called as one of these owners; first as the
+    /// agent's own, which hides that of its workspace.
+    pub fn names_of(&self, name: &ServerName) -> impl Iterator<Item = ServerName> {
+        let agent = self.agent.map(ServerOwner::Agent);
+        let workspace = self.workspace.as_deref();
+        let workspace = workspace.and_then(|name| WorkspaceName::parse(name).ok());
+        let owners = [agent, workspace.map(ServerOwner::Workspace)];
+        let is_local = !name.is_owned();
+        let owners = owners.into_iter().flatten().filter(move |_| is_local);
+        owners.map(|owner| name.owned_by(&owner))
     }
 
     /// Whether `server` is of one of these owners or of the gateway.

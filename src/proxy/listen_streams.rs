@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{Proxy, lists, response::ResponseMapper};
+use super::{Proxy, lists, response::ResponseMapper, viewers::owners_seen_by};
 use crate::{
     auth::Agent,
     catalog::{Kind, Lookup, UriMap, rewrite},
@@ -107,7 +107,7 @@ impl Proxy {
                     changes.mark_changed();
                 }
                 changed = changes.changed() => {
-                    if changed.is_err() || !self.has_route(&call.scope) {
+                    if changed.is_err() || !self.has_route_for(&call.client.agent, &call.scope) {
                         break;
                     }
                     is_behind = !notify_changes(&call, &flags, &mut seen, digests().await);
@@ -135,7 +135,8 @@ impl Proxy {
                 supported.flags.push(flag);
             }
         }
-        let catalog = self.catalog_store.catalog();
+        let owners = self.owners_seen_by(&call.client.agent);
+        let catalog = self.catalog_store.catalog(&owners);
         let uris = filter
             .get("resourceSubscriptions")
             .and_then(Value::as_array);
@@ -217,7 +218,9 @@ impl Proxy {
                 .params
                 .map(|params| with_filter(&params, &filter).into());
             copy.cancel = stop.child_token().into();
-            let uris = self.catalog_store.catalog().uri_map(&call.scope, server);
+            let owners = self.owners_seen_by(&call.client.agent);
+            let catalog = self.catalog_store.catalog(&owners);
+            let uris = catalog.uri_map(&call.scope, server);
             let updates_filter = self.hearing_for(call, server, originals);
             let stream = ListenStream {
                 id: call.id.raw().clone(),
@@ -258,7 +261,10 @@ impl Proxy {
         stream: ListenStream,
     ) -> impl Future<Output = ()> + Send + 'static + use<> {
         let governance = Arc::clone(&self.governance);
-        let routed = self.route_in(&self.catalog_store.catalog(), call);
+        let catalog = self
+            .catalog_store
+            .catalog(&self.owners_seen_by(&call.client.agent));
+        let routed = self.route_in(&catalog, call);
         let routed =
             routed.inspect_err(|lost| tracing::debug!(why = ?lost.1, "no upstream stream"));
         let way = routed
@@ -563,9 +569,12 @@ impl UpdateFilter {
 
     /// Whether the client may know of a resource, by the server's own URI.
     fn may_see(&self, uri: &str, visibility: &Visibility) -> bool {
-        let catalog = self.catalog_store.catalog();
+        let parts = (&*self.catalog_store, &*self.governance);
+        let owners = owners_seen_by(&self.agent, parts);
+        let catalog = self.catalog_store.catalog(&owners);
         let names = catalog.resource_names(&self.server, Kind::Resources, uri);
-        catalog.shows_resource(&self.scope, &self.server, uri)
+        self.catalog_store.sees(&owners, &self.server)
+            && catalog.shows_resource(&self.scope, &self.server, uri)
             && visibility.shows_resource(&self.server, &names, uri)
     }
 }

@@ -26,7 +26,7 @@ impl Proxy {
             // What is there so far would be taken for all there is.
             return Err(self.list_cancelled_error(call).to_raw());
         }
-        let catalog = self.catalog_store.catalog_for(audience(&call.client));
+        let catalog = self.catalog_for(&call.client);
         let visibility = self.visibility(call.list_viewer());
         let cursor = call.params.as_ref().and_then(|params| params.get("cursor"));
         let wanted = ListRequest {
@@ -65,7 +65,8 @@ impl Proxy {
 
     /// The state of what `onlooker` is shown of each list.
     pub(super) fn list_digests(&self, onlooker: ListViewer<'_>, audience: Audience) -> [u64; 4] {
-        let catalog = self.catalog_store.catalog_for(audience);
+        let owners = self.owners_seen_by(onlooker.agent);
+        let catalog = self.catalog_store.catalog_for(&owners, audience);
         digests_of(&catalog, onlooker.scope, &self.visibility(onlooker))
     }
 
@@ -75,7 +76,8 @@ impl Proxy {
         viewer: ListViewer<'_>,
         audience: Audience,
     ) -> [u64; 4] {
-        let catalog = self.catalog_store.catalog_for(audience);
+        let owners = self.owners_seen_by(viewer.agent);
+        let catalog = self.catalog_store.catalog_for(&owners, audience);
         let visibility = self.visibility(viewer);
         let scope = viewer.scope.clone();
         let bytes = match &visibility {
@@ -109,9 +111,8 @@ impl Proxy {
 
     fn notify_all_sessions(self: &Arc<Self>, review: ReviewScope) {
         // Whatever there is for anybody is there for clients that can be asked.
-        let catalog = self.catalog_store.catalog_for(Audience::Interactive);
-        self.governance.forget_unlisted(&catalog);
-        drop(catalog);
+        self.governance
+            .forget_unlisted(&self.catalog_store.snapshots());
         self.review_subscriptions(review);
         self.end_unknown_sessions();
         // Those that come and go meanwhile wait for nothing.
@@ -126,7 +127,8 @@ impl Proxy {
         let directory = self.governance.directory();
         let mut unknown = Vec::new();
         self.sessions.for_each(|session| {
-            let is_lost = session.kind != SessionKind::Stdio && !self.has_route(&session.scope);
+            let is_lost = session.kind != SessionKind::Stdio
+                && !self.has_route_for(&session.agent, &session.scope);
             if is_lost || !directory.is_still_authorized(&session.agent) {
                 unknown.push(session.id.clone());
             }
@@ -178,8 +180,12 @@ impl Proxy {
         server: &ServerName,
         original: &str,
     ) -> bool {
+        let owners = self.owners_seen_by(agent);
+        if !self.catalog_store.sees(&owners, server) {
+            return false;
+        }
         let visibility = self.governance.visibility(agent, scope);
-        let catalog = self.catalog_store.catalog();
+        let catalog = self.catalog_store.catalog(&owners);
         let names = catalog.resource_names(server, Kind::Resources, original);
         visibility.shows_resource(server, &names, original)
     }
@@ -190,7 +196,8 @@ impl Proxy {
         if known.is_empty() {
             return;
         }
-        let catalog = self.catalog_store.catalog();
+        let owners = self.owners_seen_by(&session.agent);
+        let catalog = self.catalog_store.catalog(&owners);
         let uris = catalog.uris(&session.scope, &update.server);
         let serves = catalog.shows_resource(&session.scope, &update.server, &update.uri)
             && self.may_see_resource(&session.agent, &session.scope, &update.server, &update.uri);
@@ -242,6 +249,14 @@ impl Proxy {
         } else {
             screens.scan_notification(notice::RESOURCE_UPDATED, params)
         }
+    }
+}
+
+impl Proxy {
+    /// The current snapshot for `client`.
+    pub(super) fn catalog_for(&self, client: &Client) -> Arc<Catalog> {
+        let owners = self.owners_seen_by(&client.agent);
+        self.catalog_store.catalog_for(&owners, audience(client))
     }
 }
 

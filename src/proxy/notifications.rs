@@ -52,7 +52,10 @@ impl Proxy {
         }
         let backend = match &session.scope {
             Scope::All | Scope::Profile(_) => None,
-            Scope::Server(server) => self.backends.get(server),
+            Scope::Server(server) => self
+                .backends
+                .get(server)
+                .filter(|_| self.sees_server(&session.agent, server)),
         };
         let Some(backend) =
             backend.filter(|backend| self.may_forward(session, backend, notification))
@@ -84,10 +87,11 @@ impl Proxy {
     ) -> bool {
         let Notification { method, params } = notification;
         let server = &backend.name;
+        let owners = self.owners_seen_by(&session.agent);
         let named = params
             .as_ref()
             .map_or(Ok(NamedResources::NOTHING), |params| {
-                NamedResources::from_params(params, server, &self.catalog_store.catalog())
+                NamedResources::from_params(params, server, &self.catalog_store.catalog(&owners))
             });
         let visibility = self.governance.visibility(&session.agent, &session.scope);
         let may = named.is_ok_and(|named| visibility.shows_notification(server, method, &named));

@@ -33,7 +33,10 @@ impl Proxy {
         context: &mut CallContext,
     ) -> Result<Box<Routed>, CallOutcome> {
         let audience = lists::audience(&call.client);
-        let route = |call| self.route_in(&self.catalog_store.catalog_for(audience), call);
+        let route = |call: Box<Call>| {
+            let catalog = self.catalog_for(&call.client);
+            self.route_in(&catalog, call)
+        };
         let mut lost = match route(call) {
             Ok(routed) => return Ok(routed),
             Err(lost) => lost,
@@ -77,11 +80,13 @@ impl Proxy {
     /// may wait and somebody wants the answer.
     pub(super) async fn wait_first_listing(&self, call: &Call) {
         let patience = self.settings.load().first_list_wait;
+        let owners = self.owners_seen_by(&call.client.agent);
+        let route = (&owners, &call.scope);
         let listed = async {
-            self.catalog_store.wait_ready(&call.scope, patience).await;
+            self.catalog_store.wait_ready(route, patience).await;
             if lists::audience(&call.client) == Audience::Interactive {
                 self.catalog_store
-                    .wait_ready_interactive(&call.scope, patience)
+                    .wait_ready_interactive(route, patience)
                     .await;
             }
         };
@@ -100,7 +105,6 @@ impl Proxy {
         context: &mut CallContext,
     ) -> Result<Box<Routed>, CallOutcome> {
         let (since, cancel) = (Instant::now(), call.cancel.clone());
-        let audience = lists::audience(&call.client);
         let mut away = None;
         let mut waits: FuturesUnordered<_> = candidates
             .iter()
@@ -114,7 +118,7 @@ impl Proxy {
                 away.get_or_insert(failure);
                 continue;
             }
-            match self.route_in(&self.catalog_store.catalog_for(audience), call) {
+            match self.route_in(&self.catalog_for(&call.client), call) {
                 Ok(routed) => return Ok(routed),
                 Err(lost) => (call, unroutable) = *lost,
             }
@@ -137,9 +141,9 @@ impl Proxy {
         let Some((kind, name)) = router::requested_item(call) else {
             return Vec::new();
         };
-        let mut candidates = self
-            .catalog_store
-            .unlisted_candidates(&call.scope, kind, &name);
+        let owners = self.owners_seen_by(&call.client.agent);
+        let route = (&owners, &call.scope);
+        let mut candidates = self.catalog_store.unlisted_candidates(route, kind, &name);
         if !candidates.is_empty() {
             let visibility = self.governance.visibility(&call.client.agent, &call.scope);
             candidates.retain(|prospect| visibility.may_show_candidate(prospect));

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::viewers::owners_seen_by;
 use crate::{
     backend::{SessionFilter, SessionView},
     discovery::CatalogStore,
@@ -20,9 +21,10 @@ pub(super) struct ProxySessionFilter {
 impl SessionFilter for ProxySessionFilter {
     fn view(&self, session: &Session, server: &ServerName) -> SessionView {
         let Session { agent, scope, .. } = session;
+        let owners = owners_seen_by(agent, (&self.catalog_store, &self.governance));
         SessionView {
             scanners: self.governance.scanners_for(agent, scope, server),
-            uris: self.catalog_store.catalog().uri_map(scope, server),
+            uris: self.catalog_store.catalog(&owners).uri_map(scope, server),
         }
     }
 

@@ -87,7 +87,8 @@ impl Proxy {
         outcome: CallOutcome,
     ) -> CallOutcome {
         let visibility = self.governance.visibility(&listing.agent, &listing.scope);
-        let catalog = self.catalog_store.catalog();
+        let owners = self.owners_seen_by(&listing.agent);
+        let catalog = self.catalog_store.catalog(&owners);
         let is_whole =
             matches!(visibility, Visibility::All) && catalog.shows_every_resource(&listing.server);
         let CallOutcome::Answered(ServerAnswer {

@@ -7,6 +7,7 @@ use futures_util::StreamExt;
 
 use super::Proxy;
 use crate::{
+    auth::Agent,
     backend::{Backend, Update},
     catalog::{Kind, Lookup},
     mcp::{Method, Outcome, Raw, RpcError, error},
@@ -47,7 +48,8 @@ impl Proxy {
         let new = session
             .subscribe(&uri)
             .map_err(|full| RpcError::new(error::INVALID_REQUEST, full.to_string()).to_raw())?;
-        if let Some((backend, original)) = self.resolve_uri(&call.scope, &uri) {
+        if let Some((backend, original)) = self.resolve_uri((&call.client.agent, &call.scope), &uri)
+        {
             session.set_subscription_target(&uri, &backend.name, &original);
         }
         let outcome = self.call(call).await;
@@ -59,7 +61,9 @@ impl Proxy {
 
     async fn unsubscribe(&self, call: Box<Call>, session: &Arc<Session>, uri: &str) -> Outcome {
         let place = self.resolve_subscription(session, uri);
-        let is_found = self.resolve_uri(&call.scope, uri).is_some();
+        let is_found = self
+            .resolve_uri((&call.client.agent, &call.scope), uri)
+            .is_some();
         let was_subscribed = session.unsubscribe(uri);
         let done = Ok(Raw::from_static("{}"));
         let Some((backend, original)) = place else {
@@ -124,7 +128,7 @@ impl Proxy {
         let mut wanted = Vec::new();
         self.sessions.for_each(|session| {
             for uri in session.subscriptions() {
-                let found = self.resolve_uri(&session.scope, &uri);
+                let found = self.resolve_uri((&session.agent, &session.scope), &uri);
                 if let Some((found, original)) = found
                     && Arc::ptr_eq(&found, &backend)
                 {
@@ -251,7 +255,7 @@ impl Proxy {
         left: usize,
     ) {
         for uri in session.subscriptions() {
-            let found = self.resolve_uri(&session.scope, &uri);
+            let found = self.resolve_uri((&session.agent, &session.scope), &uri);
             let Some((_, original)) = found.filter(|(found, _)| Arc::ptr_eq(found, backend)) else {
                 continue;
             };
@@ -289,12 +293,17 @@ impl Proxy {
     fn may_receive_updates(&self, session: &Session, server: &ServerName, original: &str) -> bool {
         !session.ended.is_cancelled()
             && self.may_see_resource(&session.agent, &session.scope, server, original)
-            && !self.is_hidden_on_route(&session.scope, server, original)
+            && !self.is_hidden_on_route((&session.agent, &session.scope), server, original)
     }
 
-    /// Whether the route of `scope` has no way to what a server that is listed calls `original`.
-    fn is_hidden_on_route(&self, scope: &Scope, server: &ServerName, original: &str) -> bool {
-        let catalog = self.catalog_store.catalog();
+    /// Whether the route of `scope` has for `agent` no way to what a server that is listed calls `original`.
+    fn is_hidden_on_route(
+        &self,
+        (agent, scope): (&Agent, &Scope),
+        server: &ServerName,
+        original: &str,
+    ) -> bool {
+        let catalog = self.catalog_store.catalog(&self.owners_seen_by(agent));
         let own = catalog.resource(&Scope::Server(server.clone()), original);
         let is_found = matches!(own, Lookup::Found { .. });
         // What templates have is found by them alone.
@@ -307,14 +316,18 @@ impl Proxy {
     /// Subscribes a session of an earlier process again to what it was subscribed to.
     pub(super) async fn resubscribe(&self, session: &Arc<Session>) {
         let wait = self.settings().first_list_wait;
-        self.catalog_store.wait_ready(&session.scope, wait).await;
+        let owners = self.owners_seen_by(&session.agent);
+        let route = (&owners, &session.scope);
+        self.catalog_store.wait_ready(route, wait).await;
         let subscriptions = session.subscriptions();
         if !subscriptions.is_empty() {
             // What it is told waits there for a client that says something else first.
             session.open_standalone_stream();
         }
         for uri in subscriptions {
-            let Some((backend, original)) = self.resolve_uri(&session.scope, &uri) else {
+            let Some((backend, original)) =
+                self.resolve_uri((&session.agent, &session.scope), &uri)
+            else {
                 continue;
             };
             session.set_subscription_target(&uri, &backend.name, &original);
@@ -327,15 +340,21 @@ impl Proxy {
 
     /// Where a subscription of `session` is: what `uri` names now, else what it did when it began.
     fn resolve_subscription(&self, session: &Session, uri: &str) -> Option<(Arc<Backend>, String)> {
-        self.resolve_uri(&session.scope, uri).or_else(|| {
-            let (server, original) = session.subscription_target(uri)?;
-            Some((self.backends.get(&server)?, original))
-        })
+        self.resolve_uri((&session.agent, &session.scope), uri)
+            .or_else(|| {
+                let (server, original) = session.subscription_target(uri)?;
+                Some((self.backends.get(&server)?, original))
+            })
     }
 
-    /// What `uri` names on the route of `scope`: a server, and the URI in its spelling.
-    fn resolve_uri(&self, scope: &Scope, uri: &str) -> Option<(Arc<Backend>, String)> {
-        match self.catalog_store.catalog().resource(scope, uri) {
+    /// What `uri` names for `agent` on the route of `scope`: a server, and the URI in its spelling.
+    fn resolve_uri(
+        &self,
+        (agent, scope): (&Agent, &Scope),
+        uri: &str,
+    ) -> Option<(Arc<Backend>, String)> {
+        let catalog = self.catalog_store.catalog(&self.owners_seen_by(agent));
+        match catalog.resource(scope, uri) {
             Lookup::Found { server, original } => {
                 let backend = self.backends.get(&server)?;
                 Some((backend, original))

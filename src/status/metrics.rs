@@ -10,6 +10,7 @@ mod usage;
 
 use std::{
     fmt::Error,
+    sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -24,7 +25,7 @@ use self::{process_figures::ProcessFigures, usage::UsageFigures};
 use super::{ConfigReport, ProcessUsage, Status, StatusAccess, StatusDetail};
 use crate::{
     audit::{AuditLog, LogSpace},
-    backend::{ReplicaReport, ServerState, ServerStatusReport},
+    backend::{Backend, ReplicaReport, ServerState, ServerStatusReport},
     clock,
     governance::{RefusalCounts, budget::BudgetUse},
     telemetry::LatencyBuckets,
@@ -155,7 +156,7 @@ struct ServerUsage {
 /// The figures of `status` as text; `streams` are the event streams that clients read.
 pub(super) async fn render(
     status: &Status,
-    access: StatusAccess,
+    access: &StatusAccess,
     streams: u64,
     form: MetricsForm,
 ) -> String {
@@ -167,7 +168,7 @@ pub(super) async fn render(
                 StatusDetail::Full => budget_uses(status).await,
                 StatusDetail::Summary => Vec::new(),
             };
-            let figures = Figures::of(status, detail, (streams, budgets));
+            let figures = Figures::of(status, access, (streams, budgets));
             own.register_collector(Box::new(figures));
         }
         None => own.register_collector(Box::new(PublicFigures::of(status))),
@@ -204,8 +205,8 @@ struct PublicFigures {
 
 impl PublicFigures {
     fn of(status: &Status) -> Self {
-        let servers = status.proxy.backends().all();
-        let states = servers.map(|backend| {
+        let servers = StatusAccess::StatesOnly.backends(&status.proxy);
+        let states = servers.into_iter().map(|backend| {
             let report = backend.report();
             state_label(report.state, report.asleep)
         });
@@ -238,22 +239,28 @@ fn serving_metric(encoder: &mut DescriptorEncoder<'_>, is_serving: bool) -> Resu
 impl Figures {
     fn of(
         status: &Status,
-        detail: StatusDetail,
+        access: &StatusAccess,
         (streams, budgets): (u64, Vec<BudgetUse>),
     ) -> Self {
-        let catalog = status.proxy.catalog_store().catalog();
-        let backends = status.proxy.backends();
-        let server = |report: ServerStatusReport, tools| ServerFigures { report, tools };
+        let catalog_store = status.proxy.catalog_store();
+        let server = |backend: Arc<Backend>| ServerFigures {
+            tools: catalog_store
+                .catalog_of(&backend.name)
+                .counts(&backend.name)
+                .tools,
+            report: backend.report(),
+        };
         Self {
             serving: status.check_serving().is_ok(),
             config: status.config_report(),
-            servers: backends
-                .all()
-                .map(|backend| server(backend.report(), catalog.counts(&backend.name).tools))
+            servers: access
+                .backends(&status.proxy)
+                .into_iter()
+                .map(server)
                 .collect(),
-            traffic: match detail {
-                StatusDetail::Summary => None,
-                StatusDetail::Full => Some(Traffic::of(status, streams, budgets)),
+            traffic: match access {
+                StatusAccess::StatesOnly | StatusAccess::Summary(_) => None,
+                StatusAccess::Full => Some(Traffic::of(status, streams, budgets)),
             },
         }
     }

@@ -15,11 +15,11 @@ use crate::{
 
 impl Status {
     /// The page for a browser.
-    pub fn render_page(&self, access: StatusAccess) -> String {
+    pub fn render_page(&self, access: &StatusAccess) -> String {
         let Some(detail) = access.detail() else {
             return self.render_states_page();
         };
-        let overview = self.overview(detail);
+        let overview = self.overview(access, detail);
         let mut rows = String::new();
         for server in &overview.servers {
             rows.push_str(&server_row(server));

@@ -35,6 +35,7 @@ mod identity;
 mod input_validation;
 mod keys;
 mod metrics;
+mod owners;
 mod policy_bypass;
 mod question_audit;
 mod question_scanning;

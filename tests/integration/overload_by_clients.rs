@@ -14,10 +14,7 @@ use tokio::{
     time::{Instant, sleep, sleep_until, timeout},
 };
 use tokio_util::task::AbortOnDropHandle;
-use tollbridge::{
-    session::modern::LISTEN_BYTES_MAX,
-    status::{StatusAccess, StatusDetail},
-};
+use tollbridge::{session::modern::LISTEN_BYTES_MAX, status::StatusAccess};
 
 use crate::support::{
     Auto, Backend, Era, Gateway, TestGateway, Transport,
@@ -222,8 +219,8 @@ async fn half_sent_bodies_take_a_part_of_the_memory() {
 
 /// Bytes of messages in memory.
 fn in_flight(gateway: &Gateway) -> usize {
-    let insight = StatusAccess::Servers(StatusDetail::Full);
-    let status = gateway.running.core().status.to_json(insight).unwrap();
+    let insight = StatusAccess::Full;
+    let status = gateway.running.core().status.to_json(&insight).unwrap();
     let status: serde_json::Value = serde_json::from_slice(&status).unwrap();
     let bytes = status["limits"]["bytes_in_flight"].as_u64().unwrap();
     usize::try_from(bytes).unwrap()

@@ -59,7 +59,7 @@ pub(super) fn check(config: &mut Config, root: &ValuePath<'_>, diagnostics: &mut
             let Some(first) = same[..at].iter().find(|it| are_seen_together(it, second)) else {
                 continue;
             };
-            let outcome = match [first, second].map(|it| it.is_owned()) {
+            let outcome = match [first, second].map(ServerName::is_owned) {
                 [true, false] => format!("`{first}` is not started"),
                 [false, true] => format!("`{second}` is not started"),
                 [true, true] | [false, false] => "neither is started".to_owned(),

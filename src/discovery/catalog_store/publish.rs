@@ -32,15 +32,31 @@ impl DraftState<'_> {
                 && known.listing_gaps == offer.listing_gaps
         });
         if !same {
-            catalogs.plain.insert(offer.server.clone(), offer);
-            self.merge();
+            let server = offer.server.clone();
+            catalogs.plain.insert(server.clone(), offer);
+            self.merge_server(&server);
         }
     }
 
-    /// Merges anew what the servers offer, which may take long.
+    /// Merges anew what the servers of a new plan offer, which may take long.
     pub(super) fn merge(&mut self) {
-        self.state.snapshots = Snapshots::build(&self.state.plan, &self.state.offers);
+        self.merge_shared();
+        self.state.rebuild_views(None);
         self.is_changed = true;
+    }
+
+    /// The same where only `server` offers something else: who does not see it sees what was there before.
+    pub(super) fn merge_server(&mut self, server: &ServerName) {
+        if !server.is_owned() {
+            self.merge_shared();
+        }
+        self.state.rebuild_views(Some(server));
+        self.is_changed = true;
+    }
+
+    fn merge_shared(&mut self) {
+        let CatalogState { plan, offers, .. } = &self.state;
+        self.state.snapshots = Snapshots::build(&plan.naming, &plan.shared, offers);
     }
 
     pub(super) fn publish(self) {
@@ -129,7 +145,7 @@ impl CatalogStore {
         };
         if next.state.offers.plain.remove(&backend.name).is_some() {
             next.state.offers.stored.remove(&backend.name);
-            next.merge();
+            next.merge_server(&backend.name);
             next.publish();
         }
     }
@@ -162,7 +178,7 @@ impl CatalogStore {
         }
         interactive.insert(server.clone(), Arc::new(more));
         if differs {
-            next.merge();
+            next.merge_server(server);
         }
         next.publish();
         self.mark_unsaved(server);

@@ -40,7 +40,7 @@ pub(super) fn list(board: &CatalogStore, server: &str) {
 }
 
 fn tools(board: &CatalogStore) -> Vec<String> {
-    let catalog = board.catalog();
+    let catalog = board.catalog(&OwnerSet::default());
     let tools = catalog.list(&Scope::All, Kind::Tools).entries().iter();
     tools.map(|entry| entry.original.to_string()).collect()
 }
@@ -59,8 +59,12 @@ async fn readers_wait_for_nobody_who_merges() {
         );
         assert!(reader.has_current_list(&one, Kind::Tools) && reader.stored_at(&one).is_none());
         assert!(reader.has_profile(&profile) && reader.listing(&one).is_some());
-        let prospects = reader.unlisted_candidates(&Scope::All, Kind::Tools, "mcp_two_x");
-        let candidates = reader.possible_servers(Kind::Tools, "mcp_one_x");
+        let prospects = reader.unlisted_candidates(
+            (&OwnerSet::default(), &Scope::All),
+            Kind::Tools,
+            "mcp_two_x",
+        );
+        let candidates = reader.possible_servers(&OwnerSet::default(), Kind::Tools, "mcp_one_x");
         let offers = reader.offers();
         let counts = [prospects.len(), candidates.len(), offers.len()];
         done.send((counts, tools(&reader))).unwrap();

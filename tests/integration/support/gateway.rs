@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use tollbridge::{
     app::{self, ProcessContext, RunningGateway},
     config::{self, Config, ConfigFormat, ConfigText, Environment, Profile},
-    names::{ProfileName, Scope, ServerName},
+    names::{OwnerSet, ProfileName, Scope, ServerName},
 };
 
 use super::{
@@ -166,8 +166,16 @@ impl Gateway {
 
     /// Waits until every server is listed or has failed.
     pub(crate) async fn settled(&self) {
-        let board = self.running.core().proxy.catalog_store();
-        let settled = board.wait_ready(&Scope::All, PATIENCE);
+        let proxy = &self.running.core().proxy;
+        let board = proxy.catalog_store();
+        let settled = async {
+            for backend in proxy.backends().all() {
+                let scope = Scope::Server(backend.name.clone());
+                board
+                    .wait_ready((&OwnerSet::default(), &scope), PATIENCE)
+                    .await;
+            }
+        };
         soon("the catalog settles", settled).await;
         assert!(board.is_ready());
     }

@@ -1,0 +1,73 @@
+//! Which servers an agent sees: the gateway's, those of its workspace, and its own.
+//!
+//! Asked with every request. Where all servers are the gateway's, the answer is at hand.
+
+use super::Proxy;
+use crate::{
+    auth::Agent,
+    discovery::CatalogStore,
+    governance::Governance,
+    names::{OwnerSet, Scope, ServerName},
+};
+
+/// The owners whose servers `agent`, as it is at present, sees beside the gateway's.
+pub(super) fn owners_seen_by(
+    agent: &Agent,
+    (catalog_store, governance): (&CatalogStore, &Governance),
+) -> OwnerSet {
+    catalog_store.owners_seen(|owners| {
+        let current = governance.directory().current(agent.id);
+        current.map_or_else(OwnerSet::default, |agent| {
+            owners.seen_by(agent.id, agent.team.as_deref())
+        })
+    })
+}
+
+impl Proxy {
+    /// The owners whose servers `agent` sees beside the gateway's.
+    pub fn owners_seen_by(&self, agent: &Agent) -> OwnerSet {
+        owners_seen_by(agent, (&self.catalog_store, &self.governance))
+    }
+
+    /// Whether there is `server`, and `agent` sees it.
+    pub fn sees_server(&self, agent: &Agent, server: &ServerName) -> bool {
+        let owners = self.owners_seen_by(agent);
+        self.backends.get(server).is_some() && self.catalog_store.sees(&owners, server)
+    }
+
+    /// Whether a route for `scope` may exist for somebody: before it is known who asks, nobody hears which
+    /// servers others have.
+    pub fn has_route(&self, scope: &Scope) -> bool {
+        match scope {
+            Scope::All => true,
+            Scope::Profile(profile) => self.catalog_store.has_profile(profile),
+            Scope::Server(server) => {
+                let is_shared = !server.is_owned() && self.backends.get(server).is_some();
+                is_shared || self.catalog_store.has_owned_servers()
+            }
+        }
+    }
+
+    /// Whether the route of `scope`, as [`resolve_route`](Self::resolve_route) returned it, exists for `agent`.
+    pub(super) fn has_route_for(&self, agent: &Agent, scope: &Scope) -> bool {
+        match scope {
+            Scope::All | Scope::Profile(_) => self.has_route(scope),
+            Scope::Server(server) => self.sees_server(agent, server),
+        }
+    }
+
+    /// The route that `agent` means by `scope`: a server without an owner may be its own, that of its workspace
+    /// or the gateway's. `None` where there is none for it.
+    pub fn resolve_route(&self, agent: &Agent, scope: Scope) -> Option<Scope> {
+        let Scope::Server(name) = &scope else {
+            return self.has_route(&scope).then_some(scope);
+        };
+        let owners = self.owners_seen_by(agent);
+        let mut owned = owners.names_of(name);
+        let is_seen = |server: &ServerName| {
+            self.backends.get(server).is_some() && self.catalog_store.sees(&owners, server)
+        };
+        let found = owned.find(&is_seen).map(Scope::Server);
+        found.or_else(|| is_seen(name).then(|| scope.clone()))
+    }
+}

@@ -37,6 +37,7 @@ pub use load::{
 pub use model::authentication::{AuthMethod, Authentication};
 pub use model::child_env::child_environment;
 pub use model::egress::{Egress, EgressTarget, InvalidEgressTarget};
+pub use model::entries::{ConfigEntry, EntryKey, EntrySection, FaultyEntry};
 pub use model::environment_proxies::EnvironmentProxies;
 pub use model::governance::{
     AgentConfig, Audit, Durability, ErrorCodes, ErrorForm, GovernanceConfig, Profile, RuleKind,
@@ -69,7 +70,7 @@ pub use resolve::log_filter::InvalidLogFilter;
 pub(crate) use resolve::log_filter::check_log_filter;
 pub(crate) use resolve::with_scheme;
 pub use source::environment::Environment;
-pub use source::secret_values::{ReadSecrets, SecretReader, VALUE_BYTES_MAX as SECRET_BYTES_MAX};
+pub use source::secret_values::{ReadSecrets, StoreReader, VALUE_BYTES_MAX as SECRET_BYTES_MAX};
 
 mod diagnostics;
 mod display;
@@ -166,6 +167,12 @@ pub struct Config {
     pub secrets: Secrets,
     /// The servers, in the order of the files.
     pub servers: IndexMap<ServerName, Server>,
+    /// The entries that are of the store, and of no file.
+    #[serde(skip)]
+    pub entries: Vec<EntryKey>,
+    /// Entries of the store that do not count.
+    #[serde(skip)]
+    pub faulty_entries: Vec<FaultyEntry>,
     /// The files it was read from.
     #[serde(skip)]
     pub files: Vec<PathBuf>,

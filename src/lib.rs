@@ -20,7 +20,7 @@ pub mod oauth_client;
 pub mod router;
 pub mod scan;
 pub mod sealing;
-pub mod secrets;
+pub mod store_reader;
 
 pub mod catalog;
 pub mod session;

@@ -11,13 +11,14 @@ use futures_util::future::BoxFuture;
 
 use crate::{
     clock,
-    config::SecretKeyPlace,
+    config::{EntryKey, SecretKeyPlace},
     key_file::{self, KeyFileError},
     sealing::SealingKey,
 };
 
 mod agents;
 mod audit_index;
+mod entries;
 mod grants;
 mod keys;
 mod leases;
@@ -37,6 +38,7 @@ pub use agents::{AgentStore, StoredAgent};
 pub use audit_index::{
     AuditIndex, IndexFilter, IndexedPlace, IndexedRecord, IndexedSegment, SegmentMark,
 };
+pub use entries::{EntryStore, EntryWrite, StoredEntry};
 pub use grants::{GrantKey, GrantNote, GrantOwner, GrantState, GrantStore, StoredGrant};
 pub use keys::{KeyHash, KeyId, KeyStore, StoredKey};
 pub use leases::{
@@ -56,6 +58,12 @@ pub use sessions::{SessionHash, SessionStore, StoredSession};
 pub use sqlite::FILE_NAME;
 pub use tasks::{StoredTask, TaskClaim, TaskIdScope, TaskOwners};
 
+/// The first version of the schema that keeps secrets.
+pub const SECRETS_SINCE: i64 = 9;
+
+/// The first version of the schema that keeps entries of the config.
+pub const ENTRIES_SINCE: i64 = 12;
+
 /// The stores of one data directory.
 #[derive(Clone, Debug)]
 pub struct Store {
@@ -67,6 +75,8 @@ pub struct Store {
     pub leases: Arc<dyn Leases>,
     /// Where in the audit records may stand.
     pub audit: Arc<dyn AuditIndex>,
+    /// Entries of the config that the API makes.
+    pub entries: Arc<dyn EntryStore>,
     /// Grants towards servers.
     pub grants: Arc<dyn GrantStore>,
     /// What servers listed last.
@@ -95,14 +105,15 @@ impl Store {
         Ok(Self::from_sqlite(sqlite::Sqlite::open(data_dir).await?))
     }
 
-    /// Opens the store of `data_dir` where it has the schema of this version, and brings no other to it:
-    /// a gateway of before could not be started with that again.
+    /// Opens the store of `data_dir` where it has the schema of this version, or one that is no older than
+    /// `oldest`, to read what that has; it brings no other to it: a gateway of before could not be started
+    /// with that again.
     ///
     /// # Errors
     /// As [`Store::open`], and [`StoreError::OlderVersion`].
-    pub async fn open_unchanged(data_dir: &Path) -> Result<Self, StoreError> {
+    pub async fn open_unchanged(data_dir: &Path, oldest: i64) -> Result<Self, StoreError> {
         Ok(Self::from_sqlite(
-            sqlite::Sqlite::open_unchanged(data_dir).await?,
+            sqlite::Sqlite::open_unchanged(data_dir, oldest).await?,
         ))
     }
 
@@ -121,6 +132,7 @@ impl Store {
             keys: sqlite.clone(),
             leases: sqlite.clone(),
             audit: sqlite.clone(),
+            entries: sqlite.clone(),
             grants: sqlite.clone(),
             listings: sqlite.clone(),
             oauth: sqlite.clone(),
@@ -279,6 +291,12 @@ pub enum StoreError {
         doing: &'static str,
         /// What the database library says.
         source: sqlx::Error,
+    },
+    /// There is such an entry of the config already; the caller changes that one, or chooses another name.
+    #[error("the {entry} already exists")]
+    EntryExists {
+        /// Which.
+        entry: EntryKey,
     },
     /// The file was removed while it was open; the operator puts it back.
     #[error(

@@ -187,7 +187,7 @@ const LAYERS: Layers = &[
     ),
     ("browser_login", &["auth", "store", "names", "lock"]),
     ("sealing", &[]),
-    ("secrets", &["store", "config", "names"]),
+    ("store_reader", &["store", "config", "escape", "names"]),
     ("egress", &["config"]),
     (
         "oauth_client",

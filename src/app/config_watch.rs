@@ -20,10 +20,12 @@ use tokio::{
     time::{MissedTickBehavior, interval, sleep},
 };
 
-use super::reload::{ReloadError, Reloader, report_lines};
+use super::{
+    reload::{ReloadError, Reloader, report_lines},
+    storage::ConfigInput,
+};
 use crate::{
     config::{self, ConfigErrors, LoadedConfig},
-    store::StoredSecret,
     task::Tasks,
 };
 
@@ -205,7 +207,7 @@ async fn watch_config(
     // The files that the config names are followed from now on.
     let mut known = stat_all_files(&source, &reloader, &last, &source.initial).await;
     known.extend(source.initial.clone());
-    let mut secrets = reloader.secret_changes();
+    let mut stored = reloader.config_input();
     last.blank = blank_files(&known, known.keys()).collect();
     let mut tick = interval(POLL_INTERVAL);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -213,7 +215,7 @@ async fn watch_config(
         let mut is_asked = tokio::select! {
             _ = tick.tick() => false,
             () = next_sighup(&mut asked) => true,
-            () = next_secrets(&mut secrets) => true,
+            () = next_stored(&mut stored) => true,
         };
         let seen = stat_all_files(&source, &reloader, &last, &known).await;
         if !is_asked && !have_changed(&seen, &known) {
@@ -245,8 +247,8 @@ async fn watch_config(
     }
 }
 
-/// Completes when secrets were set or removed.
-async fn next_secrets(changes: &mut watch::Receiver<Vec<StoredSecret>>) {
+/// Completes when secrets or entries of the store changed.
+async fn next_stored(changes: &mut watch::Receiver<ConfigInput>) {
     if changes.changed().await.is_err() {
         std::future::pending::<()>().await;
     }

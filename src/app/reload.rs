@@ -14,8 +14,12 @@ use std::{
 use tokio::sync::watch;
 
 use super::{
-    authorization, config_diff::differences, identity, own_server::has_servers,
-    storage::StorageKeeper, warn_if_empty, warn_invalid_agents,
+    authorization,
+    config_diff::differences,
+    identity,
+    own_server::has_servers,
+    storage::{ConfigInput, StorageKeeper},
+    warn_if_empty, warn_invalid_agents,
 };
 use crate::{
     audit::EventKind,
@@ -27,7 +31,6 @@ use crate::{
     names::ServerName,
     proxy::{Proxy, ServerChange, ServerChanges},
     status::Status,
-    store::StoredSecret,
     task::Tasks,
 };
 
@@ -239,9 +242,9 @@ impl Reloader {
         self.status.note_reload(reloaded.needs_restart.clone());
     }
 
-    /// Completes when secrets of the store were set or removed.
-    pub(super) fn secret_changes(&self) -> watch::Receiver<Vec<StoredSecret>> {
-        self.storage.secret_changes()
+    /// Tells when something of the store changes that configs are made of.
+    pub(super) fn config_input(&self) -> watch::Receiver<ConfigInput> {
+        self.storage.config_input()
     }
 
     fn apply(&self, mut config: Config) -> Result<Reloaded, ReloadError> {

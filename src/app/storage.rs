@@ -32,7 +32,7 @@ use crate::{
     lock::lock,
     oauth_client::{GrantStorage, Grants, GrantsParts},
     status::Status,
-    store::{FILE_NAME, KeyId, RefusedRow, Store, StoreError, StoredSecret},
+    store::{FILE_NAME, KeyId, RefusedRow, Store, StoreError, StoredEntry, StoredSecret},
     task::Tasks,
 };
 
@@ -64,12 +64,19 @@ pub(super) struct StorageKeeper {
     data_dir: PathBuf,
     /// Rows of the store that count for nothing, of which log and audit have been told.
     refused: Mutex<HashSet<RefusedRow>>,
-    /// Secrets of the store as they were last seen.
-    secrets: watch::Sender<Vec<StoredSecret>>,
+    /// What the store has for configs, as it was last seen.
+    config_input: watch::Sender<ConfigInput>,
     /// Keys that expire soon, of which the log has been told.
     expiring: Mutex<HashSet<KeyId>>,
     /// What followed the audit until the tasks ended: the last lines come after that.
     indexer: Mutex<Option<Indexer>>,
+}
+
+/// What the store has that configs are made of.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(super) struct ConfigInput {
+    secrets: Vec<StoredSecret>,
+    pub(super) entries: Vec<StoredEntry>,
 }
 
 /// Why the data directory cannot be used; the operator mends it.
@@ -140,7 +147,7 @@ impl StorageKeeper {
             oauth,
             data_dir: config.data_dir.clone(),
             refused: Mutex::default(),
-            secrets: watch::Sender::default(),
+            config_input: watch::Sender::default(),
             expiring: Mutex::default(),
             indexer: Mutex::default(),
         };
@@ -189,9 +196,9 @@ impl StorageKeeper {
         self.store.as_ref()
     }
 
-    /// Completes when secrets of the store were set or removed since.
-    pub(super) fn secret_changes(&self) -> watch::Receiver<Vec<StoredSecret>> {
-        self.secrets.subscribe()
+    /// Tells when something of the store changes that configs are made of.
+    pub(super) fn config_input(&self) -> watch::Receiver<ConfigInput> {
+        self.config_input.subscribe()
     }
 
     /// Whether what is open suffices for another config.
@@ -204,15 +211,20 @@ impl StorageKeeper {
         let Some(store) = &self.store else {
             return Ok(());
         };
-        let secrets = store.secrets.secrets().await?;
-        self.secrets.send_if_modified(|known| {
-            let is_new = *known != secrets;
-            *known = secrets;
+        let entries = store.entries.entries().await?;
+        let input = ConfigInput {
+            secrets: store.secrets.secrets().await?,
+            entries: entries.rows,
+        };
+        self.config_input.send_if_modified(|known| {
+            let is_new = *known != input;
+            *known = input;
             is_new
         });
         let agents = store.agents.agents().await?;
         let keys = store.keys.keys().await?;
         let refused = agents.refused.into_iter().chain(keys.refused);
+        let refused = refused.chain(entries.refused);
         self.report_refused_rows(refused.collect());
         let agents = agents.rows.into_iter().map(Agent::from).collect();
         self.storage.directory.update_store(agents, keys.rows);
@@ -260,7 +272,7 @@ impl StorageKeeper {
             self.record_store_event(row.subject(), &row.to_string());
         }
         if more > 0 {
-            let detail = format!("{more} more agent and key rows are ignored");
+            let detail = format!("{more} more rows of agents, keys and config entries are ignored");
             tracing::error!("{detail}: see `agents list` and `keys list`");
             self.record_store_event(FILE_NAME, &detail);
         }

@@ -23,7 +23,7 @@ use crate::{
         self, Config, ConfigErrors, Environment, InvalidLogFilter, LoadScope, LoadedConfig, Notice,
     },
     names::{AgentId, ProfileName, ServerName},
-    secrets::StoreSecretReader,
+    store_reader::DataDirReader,
     telemetry,
 };
 
@@ -208,7 +208,7 @@ impl ConfigArgs {
 
 /// What configs may refer to: the variables of this process, and secrets of the store.
 fn config_environment() -> Environment {
-    Environment::from_process().with_secrets(StoreSecretReader)
+    Environment::from_process().with_store(DataDirReader)
 }
 
 /// The filter that comes before that of arguments and config, where it is one.

@@ -257,7 +257,7 @@ async fn stored_agents(config: &Config) -> (Vec<StoredAgent>, Vec<Notice>, Optio
             return Ok(Default::default());
         }
         // A check before an upgrade must not be the upgrade.
-        let store = Store::open_unchanged(&config.data_dir).await?;
+        let store = Store::open_unchanged(&config.data_dir, i64::MAX).await?;
         let read = (store.agents.agents().await, store.keys.keys().await);
         store.close().await;
         Ok((read.0?, read.1?.refused))

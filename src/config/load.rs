@@ -1,7 +1,7 @@
 //! From files and environment to a [`Config`]: the order of the stages.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeMap, HashSet},
     fs::{self, File},
     io::{self, Read as _},
     os::unix::fs::FileTypeExt as _,
@@ -19,7 +19,8 @@ use rustix::{
 };
 
 use super::{
-    Config, ConfigErrors, Environment, Notice, SecretUse, Severity,
+    Config, ConfigEntry, ConfigErrors, EntryKey, Environment, FaultyEntry, Notice, SecretUse,
+    Severity,
     diagnostics::{
         redact::HiddenRanges,
         report::{ConfigTexts, Diagnostic, Diagnostics},
@@ -342,6 +343,17 @@ struct ConfigLoader {
     value_files: Vec<PathBuf>,
     /// Where secrets of the store stand.
     secret_uses: Vec<SecretUse>,
+    /// The entries of the store that count, by the number of their source.
+    entries: BTreeMap<usize, StoredNode>,
+    /// Those that do not.
+    faulty_entries: Vec<FaultyEntry>,
+}
+
+/// An entry of the store as a tree in our shape.
+#[derive(Debug)]
+struct StoredNode {
+    key: EntryKey,
+    node: Node,
 }
 
 impl FileAccess {
@@ -385,36 +397,113 @@ impl ConfigLoader {
             sources,
             findings,
             is_incomplete,
-            blank: _,
-            readable: _,
-            files: _,
-            value_files,
-            secret_uses,
+            ..
         } = &mut self;
         if !*is_incomplete {
             environment::override_keys(&mut tree, &schema, environment, sources, findings);
         }
         let mut values = SecretValues::new(used, files, environment);
-        let texts = &*sources;
-        variables::expand_settings(
-            &mut tree,
-            (used, environment),
-            texts,
-            (&mut values, findings),
-        );
+        let scope = (used, environment);
+        variables::expand_settings(&mut tree, scope, sources, (&mut values, findings));
         values.set_up(&tree, sources, default_data_dir());
-        variables::expand_variables(
-            &mut tree,
-            (used, environment),
-            texts,
-            (&mut values, findings),
-        );
-        *value_files = values.named_files;
-        *secret_uses = values.uses;
-        let access = (files, environment);
-        self.skip_faulty_servers(&mut tree, &schema, used, access);
-        let config = self.resolve_tree(&mut tree, &schema, used, access);
+        self.read_entries(&tree, &values);
+        let config = self.resolve_with_entries(&tree, &schema, scope, values);
         self.finish(config)
+    }
+
+    /// Reads the entries of the store, which count where no file has an entry of that name.
+    fn read_entries(&mut self, tree: &Node, values: &SecretValues<'_>) {
+        let entries = values.entries().unwrap_or_else(|why| {
+            let message = "the entries of the store (servers, profiles, workspaces) cannot be read";
+            self.findings.add(Diagnostic::error(message).help(why));
+            Vec::new()
+        });
+        for ConfigEntry { key, document } in entries {
+            let section = key.section.as_str();
+            let written = tree.get(section).and_then(|it| it.node.get(&key.name));
+            if let Some(written) = written {
+                let message = format!("the config overrides the {key} of the store");
+                let warning = Diagnostic::warning(message).at(Some(written.key), "here");
+                self.findings.add(warning);
+                self.faulty_entries.push(FaultyEntry {
+                    key,
+                    fault: "a config file has an entry of this name, which counts".to_owned(),
+                });
+                continue;
+            }
+            let source = self
+                .sources
+                .add(format!("store: {key}"), document, PathBuf::new());
+            self.sources.mark_stored(source);
+            let text = &self.sources.get(source).text;
+            let mut trial = self.findings.trial();
+            match json::read(source, text, &mut trial) {
+                Some(node) => {
+                    self.sources
+                        .hide(source, |hidden, text| hidden.add_secrets(&node, text));
+                    self.entries.insert(source, StoredNode { key, node });
+                }
+                None => self.faulty_entries.push(FaultyEntry {
+                    key,
+                    fault: "it is not JSON".to_owned(),
+                }),
+            }
+        }
+    }
+
+    /// Resolves `tree` with the entries of the store. One that is wrong costs itself alone: without it everything is
+    /// resolved again.
+    fn resolve_with_entries(
+        &mut self,
+        tree: &Node,
+        schema: &serde_json::Value,
+        scope: (LoadScope<'_>, &Environment),
+        values: SecretValues<'_>,
+    ) -> Option<Config> {
+        let mut values = values;
+        loop {
+            let mut whole = tree.clone();
+            for StoredNode { key, node } in self.entries.values() {
+                whole.insert_entry(key, node.clone());
+            }
+            let trial = self.findings.trial();
+            let before = std::mem::replace(&mut self.findings, trial);
+            let mut tried = values.clone();
+            let config = self.expand_and_resolve(&mut whole, schema, scope, &mut tried);
+            let is_stored = |source| self.entries.contains_key(&source);
+            let mistakes = self.findings.mistakes_in(is_stored);
+            let found = std::mem::replace(&mut self.findings, before);
+            if mistakes.is_empty() {
+                self.findings.append(found);
+                self.value_files = tried.named_files;
+                self.secret_uses = tried.uses;
+                return config;
+            }
+            values.keep_read(tried);
+            for (source, fault) in mistakes {
+                let Some(StoredNode { key, .. }) = self.entries.remove(&source) else {
+                    continue;
+                };
+                let message = format!("the {key} of the store is left out: {fault}");
+                self.findings.add(Diagnostic::warning(message));
+                self.faulty_entries.push(FaultyEntry { key, fault });
+            }
+        }
+    }
+
+    fn expand_and_resolve<'e>(
+        &mut self,
+        tree: &mut Node,
+        schema: &serde_json::Value,
+        scope: (LoadScope<'e>, &'e Environment),
+        values: &mut SecretValues<'e>,
+    ) -> Option<Config> {
+        variables::expand_variables(tree, scope, &self.sources, (values, &mut self.findings));
+        self.secret_uses.clone_from(&values.uses);
+        let (used, environment) = scope;
+        let access = (values.files(), environment);
+        self.skip_faulty_servers(tree, schema, used, access);
+        self.resolve_tree(tree, schema, used, access)
     }
 
     /// One source as a tree in our shape.
@@ -554,6 +643,8 @@ impl ConfigLoader {
     fn finish(self, mut config: Option<Config>) -> Result<LoadedConfig, ConfigErrors> {
         let mut named_files = self.value_files;
         if let Some(config) = &mut config {
+            config.entries = self.entries.into_values().map(|it| it.key).collect();
+            config.faulty_entries = self.faulty_entries;
             config.named_files.append(&mut named_files);
             named_files.clone_from(&config.named_files);
         }

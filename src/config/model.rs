@@ -10,6 +10,7 @@ pub(super) const DEPTH_MAX: usize = 128;
 pub(super) mod authentication;
 pub(super) mod child_env;
 pub(super) mod egress;
+pub(super) mod entries;
 pub(super) mod environment_proxies;
 pub(super) mod governance;
 pub(super) mod items;

@@ -6,6 +6,8 @@
 
 use indexmap::IndexMap;
 
+use super::EntryKey;
+
 /// A stretch of one source, in bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Span {
@@ -101,6 +103,22 @@ impl Node {
     /// An empty table that stands nowhere, for merging into.
     pub(super) fn empty() -> Self {
         Self::new(Span::new(0, 0..0), ConfigValue::Table(ConfigTable::new()))
+    }
+
+    /// Puts the entry `key` of the store, whose document is `node`, into this config.
+    pub(super) fn insert_entry(&mut self, key: &EntryKey, node: Self) {
+        let span = node.span;
+        let entry = |node| TableEntry { key: span, node };
+        let Some(top) = self.as_table_mut() else {
+            return;
+        };
+        let section = top
+            .entry(key.section.as_str().to_owned())
+            .or_insert_with(|| entry(Self::new(span, ConfigValue::Table(ConfigTable::new()))));
+        // What is no section is told as that.
+        if let Some(section) = section.node.as_table_mut() {
+            section.insert(key.name.clone(), entry(node));
+        }
     }
 
     /// A config that has only the server `entry`.

@@ -127,6 +127,8 @@ pub(super) fn config(
         secrets: resolver.secrets(file.secrets, &at("secrets")),
         servers: resolver.servers(file.servers, file.locality.as_deref(), &at("servers")),
         locality: file.locality,
+        entries: Vec::new(),
+        faulty_entries: Vec::new(),
         files: context.config_files.to_vec(),
         named_files: resolver.named_files,
     };

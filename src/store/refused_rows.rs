@@ -1,4 +1,4 @@
-//! Rows of agents and keys that Tollbridge did not write.
+//! Rows of agents, keys and entries of the config that Tollbridge did not write.
 
 use std::fmt;
 
@@ -25,9 +25,9 @@ impl<T> Default for StoredRows<T> {
 pub struct RefusedRow {
     /// What it would be.
     pub kind: RowKind,
-    /// Its id, as it stands there.
+    /// Its id, as it stands there; of an entry of the config, its section.
     pub id: String,
-    /// The name of the agent; of a key, the id of the agent.
+    /// The name of the agent or entry; of a key, the id of the agent.
     pub name: String,
     /// Why it is refused.
     pub why: RowFault,
@@ -41,6 +41,8 @@ const SHOWN_CHARS_MAX: usize = 64;
 pub enum RowKind {
     /// An agent.
     Agent,
+    /// An entry of the config.
+    ConfigEntry,
     /// A key.
     Key,
 }
@@ -77,7 +79,7 @@ impl RefusedRow {
     /// What people call it.
     pub fn subject(&self) -> &str {
         match self.kind {
-            RowKind::Agent => &self.name,
+            RowKind::Agent | RowKind::ConfigEntry => &self.name,
             RowKind::Key => &self.id,
         }
     }
@@ -88,6 +90,7 @@ impl fmt::Display for RefusedRow {
         let Self { id, name, why, .. } = self;
         match self.kind {
             RowKind::Agent => write!(f, "the agent `{name}` ({id}) of the store"),
+            RowKind::ConfigEntry => write!(f, "the entry `{id}.{name}` of the store"),
             RowKind::Key => write!(f, "the key {id} (of {name}) of the store"),
         }?;
         write!(f, " is ignored because Tollbridge did not write it: {why}")

@@ -29,6 +29,7 @@ use mac::Signer;
 
 mod agents;
 mod audit_index;
+mod entries;
 mod grants;
 mod keys;
 mod leases;
@@ -58,6 +59,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0009.sql"),
     include_str!("../../migrations/sqlite/0010.sql"),
     include_str!("../../migrations/sqlite/0011.sql"),
+    include_str!("../../migrations/sqlite/0012.sql"),
 ];
 
 /// The first version of the schema whose agents and keys have MACs.
@@ -71,7 +73,7 @@ const KEY_FILE: &str = "secret.key";
 const NEW_KEY_FILE: &str = "secret.key.new";
 
 /// The version of the schema that all of them make.
-fn schema_version() -> i64 {
+pub(super) fn schema_version() -> i64 {
     i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
 }
 
@@ -107,8 +109,8 @@ impl Sqlite {
         Ok(Self::from_parts(path, options, durable, signer))
     }
 
-    /// Opens what has the schema of this version.
-    pub(super) async fn open_unchanged(data_dir: &Path) -> Result<Self, StoreError> {
+    /// Opens what has the schema of this version, or one of before that is no older than `oldest`.
+    pub(super) async fn open_unchanged(data_dir: &Path, oldest: i64) -> Result<Self, StoreError> {
         let path = data_dir.join(FILE_NAME);
         let options = SqliteConnectOptions::new().filename(&path).read_only(true);
         let looking = connect(&path, options.busy_timeout(BUSY_TIMEOUT)).await?;
@@ -130,6 +132,7 @@ impl Sqlite {
         match found.cmp(&known) {
             Ordering::Equal => {}
             Ordering::Greater => return Err(StoreError::NewerVersion { path, found, known }),
+            Ordering::Less if found >= oldest => {}
             Ordering::Less => return Err(StoreError::OlderVersion { path, found, known }),
         }
         let (path, options) = prepare_files(data_dir)?;

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::{
-    config::{Secret, Terms, Window},
+    config::{ConfigEntry, EntryKey, EntrySection, Secret, Terms, Window},
     money::Micros,
     names::{AgentId, ProfileName, SecretName, ServerName, TaskHash},
 };
@@ -52,6 +52,10 @@ macro_rules! contract {
             #[tokio::test]
             async fn keys_are_derived_for_each_purpose() {
                 super::keys_are_derived_for_each_purpose($open).await;
+            }
+            #[tokio::test]
+            async fn entries_have_versions() {
+                super::entries_have_versions($open).await;
             }
             #[tokio::test]
             async fn secrets_are_kept_sealed() {
@@ -287,6 +291,51 @@ async fn keys_are_derived_for_each_purpose(open: impl AsyncFn() -> (Store, TempD
     assert_eq!(store.derive_key("a"), again.derive_key("a"));
     assert_ne!(store.derive_key("a"), store.derive_key("b"));
     assert_ne!(store.derive_key("a"), other.derive_key("a"));
+}
+
+/// Of writers that know one version, one succeeds.
+async fn entries_have_versions(open: impl AsyncFn() -> (Store, TempDir)) {
+    let (store, _dir) = open().await;
+    let entry = |document: &str| ConfigEntry {
+        key: EntryKey::new(EntrySection::Servers, "docs"),
+        document: document.to_owned(),
+    };
+    let at = Timestamp::from_second(1_800_000_000).unwrap();
+    let first = store.entries.add(&entry("{}"), at).await.unwrap();
+    let again = store.entries.add(&entry("{}"), at).await;
+    assert!(
+        matches!(again, Err(StoreError::EntryExists { .. })),
+        "{again:?}"
+    );
+    let replace = async |document: &str, expected| {
+        let entry = entry(document);
+        store.entries.replace(&entry, expected, at).await.unwrap()
+    };
+    let EntryWrite::Done(second) = replace("{\"a\":1}", Some(first)).await else {
+        panic!("it has that version");
+    };
+    assert!(second > first, "versions grow also when the clock stands");
+    assert_eq!(
+        replace("{\"a\":2}", Some(first)).await,
+        EntryWrite::Conflict(second)
+    );
+    let listed = store.entries.entries().await.unwrap();
+    assert_eq!(listed.rows.len(), 1);
+    assert_eq!(listed.rows[0].entry, entry("{\"a\":1}"));
+    assert_eq!(
+        (listed.rows[0].created, listed.rows[0].changed),
+        (first, second)
+    );
+    let key = entry("").key;
+    let conflict = store.entries.remove(&key, Some(first)).await.unwrap();
+    assert_eq!(conflict, EntryWrite::Conflict(second));
+    let removed = store.entries.remove(&key, Some(second)).await.unwrap();
+    assert_eq!(removed, EntryWrite::Done(second));
+    assert_eq!(replace("{}", None).await, EntryWrite::Missing);
+    assert_eq!(
+        store.entries.remove(&key, None).await.unwrap(),
+        EntryWrite::Missing
+    );
 }
 
 async fn secrets_are_kept_sealed(open: impl AsyncFn() -> (Store, TempDir)) {

@@ -3,6 +3,7 @@
 mod arbitrary_input;
 mod clients;
 mod display;
+mod entries;
 mod environment;
 mod errors;
 mod files;

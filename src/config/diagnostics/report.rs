@@ -240,6 +240,8 @@ pub(in crate::config) struct SourceText {
     project: Option<PathBuf>,
     /// Whether it has the shape of another program's config, with that program's `${...}` forms.
     pub(in crate::config) is_foreign: bool,
+    /// Whether it is an entry of the store: whoever wrote that may read neither files nor the environment.
+    pub(in crate::config) is_stored: bool,
     /// The inputs it declares (VS Code), with their defaults.
     pub(in crate::config) inputs: BTreeMap<String, Option<String>>,
     /// Secrets in it.
@@ -274,6 +276,7 @@ impl ConfigTexts {
             directory,
             project: None,
             is_foreign: false,
+            is_stored: false,
             inputs: BTreeMap::new(),
             hidden: HiddenRanges::default(),
         });
@@ -288,6 +291,11 @@ impl ConfigTexts {
     pub(in crate::config) fn mark_foreign(&mut self, source: usize, project: Option<PathBuf>) {
         self.list[source].is_foreign = true;
         self.list[source].project = project;
+    }
+
+    /// Notes that `source` is an entry of the store.
+    pub(in crate::config) fn mark_stored(&mut self, source: usize) {
+        self.list[source].is_stored = true;
     }
 
     /// Notes an input that `source` declares.
@@ -425,6 +433,36 @@ impl Diagnostics {
                 && place.is_some_and(|span| !self.is_suppressed(span))
         });
         mistakes.next().map(|finding| finding.message.as_str())
+    }
+
+    /// The mistakes that stand in a source that `is_wanted`: its number and the first message of each.
+    pub(in crate::config) fn mistakes_in(
+        &self,
+        is_wanted: impl Fn(usize) -> bool,
+    ) -> BTreeMap<usize, String> {
+        let mut mistakes = BTreeMap::new();
+        for finding in &self.list {
+            let Some((span, _)) = finding.marks.first() else {
+                continue;
+            };
+            let is_mistake = finding.severity == Severity::Mistake && !self.is_suppressed(*span);
+            if is_mistake && is_wanted(span.source) {
+                let message = || match &finding.help {
+                    Some(help) => format!("{}: {help}", finding.message),
+                    None => finding.message.clone(),
+                };
+                mistakes.entry(span.source).or_insert_with(message);
+            }
+        }
+        mistakes
+    }
+
+    /// Adds what a trial found.
+    pub(in crate::config) fn append(&mut self, mut trial: Self) {
+        self.list.append(&mut trial.list);
+        self.ignored.append(&mut trial.ignored);
+        self.duplicate_values.append(&mut trial.duplicate_values);
+        self.suppressed = trial.suppressed;
     }
 
     /// Whether nothing was found, nor ignored.

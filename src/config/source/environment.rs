@@ -11,7 +11,7 @@ use serde_json::Value as Json;
 
 use super::{
     json, override_path,
-    secret_values::{SecretReader, SharedReader},
+    secret_values::{SharedReader, StoreReader},
     variables,
 };
 use crate::config::{
@@ -32,11 +32,11 @@ const SOURCE_NAME: &str = "environment";
 /// Deepest nesting of a list or table in a variable's value.
 const DEPTH_MAX: usize = 16;
 
-/// Environment variables by name, and who reads the secrets that configs refer to.
+/// Environment variables by name, and who reads what the store has for configs.
 #[derive(Clone, Default)]
 pub struct Environment {
     variables: BTreeMap<String, String>,
-    secrets: Option<SharedReader>,
+    store: Option<SharedReader>,
 }
 
 impl Environment {
@@ -63,16 +63,16 @@ impl Environment {
         self
     }
 
-    /// The same variables, and `reader` for secrets of the store.
+    /// The same variables, and `reader` for secrets and entries of the store.
     #[must_use]
-    pub fn with_secrets(mut self, reader: impl SecretReader + 'static) -> Self {
-        self.secrets = Some(Arc::new(reader));
+    pub fn with_store(mut self, reader: impl StoreReader + 'static) -> Self {
+        self.store = Some(Arc::new(reader));
         self
     }
 
-    /// Who reads secrets of the store; nobody where a config is only looked at.
-    pub(in crate::config) fn secret_reader(&self) -> Option<&SharedReader> {
-        self.secrets.as_ref()
+    /// Who reads what the store has; nobody where a config is only looked at.
+    pub(in crate::config) fn store_reader(&self) -> Option<&SharedReader> {
+        self.store.as_ref()
     }
 
     /// The value of the variable `name`.
@@ -93,7 +93,7 @@ impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Environment {
             .map(|(name, value)| (name.into(), value.into()));
         Self {
             variables: variables.collect(),
-            secrets: None,
+            store: None,
         }
     }
 }

@@ -12,7 +12,7 @@ use std::{
 use super::exec;
 use crate::{
     config::{
-        Environment, LoadScope, Secret, SecretKeyPlace, SecretUse,
+        ConfigEntry, Environment, LoadScope, Secret, SecretKeyPlace, SecretUse,
         diagnostics::report::ConfigTexts, file_access::FileAccess, node::Node,
     },
     names::SecretName,
@@ -21,14 +21,20 @@ use crate::{
 /// The longest value, bytes: longer ones are no secrets.
 pub const VALUE_BYTES_MAX: usize = 64 << 10;
 
-/// Reads the secrets of a data directory; whoever loads a config says how.
-pub trait SecretReader: Send + Sync {
+/// Reads what the store of a data directory has for configs; whoever loads one says how.
+pub trait StoreReader: Send + Sync {
     /// The values of all secrets of the store in `data_dir`, which need not be there, by their names; each
     /// with why it cannot be read, if so.
     ///
     /// # Errors
     /// Why there are none.
-    fn read(&self, data_dir: &Path, key: &SecretKeyPlace) -> Result<ReadSecrets, String>;
+    fn secrets(&self, data_dir: &Path, key: &SecretKeyPlace) -> Result<ReadSecrets, String>;
+
+    /// The entries of the config that the store in `data_dir`, which need not be there, has.
+    ///
+    /// # Errors
+    /// Why there are none.
+    fn entries(&self, data_dir: &Path) -> Result<Vec<ConfigEntry>, String>;
 }
 
 /// Values of secrets, or why they cannot be read.
@@ -73,6 +79,7 @@ pub(in crate::config) struct MissingValue {
 }
 
 /// Where the values of one config come from.
+#[derive(Clone)]
 pub(in crate::config) struct SecretValues<'e> {
     environment: &'e Environment,
     files: FileAccess,
@@ -140,6 +147,25 @@ impl<'e> SecretValues<'e> {
         };
     }
 
+    /// What files are opened with.
+    pub(in crate::config) fn files(&self) -> FileAccess {
+        self.files
+    }
+
+    /// Takes from `other`, of whose uses nothing remains, what it has read, so that nothing is read twice.
+    pub(in crate::config) fn keep_read(&mut self, other: Self) {
+        self.stored = other.stored;
+        self.outputs = other.outputs;
+    }
+
+    /// The entries that the store has, where files are opened at all.
+    pub(in crate::config) fn entries(&self) -> Result<Vec<ConfigEntry>, String> {
+        match self.environment.store_reader() {
+            Some(reader) if self.files.are_real => reader.entries(&self.settings.data_dir),
+            Some(_) | None => Ok(Vec::new()),
+        }
+    }
+
     /// The secret `name`, which `path` of the config uses; nothing where nobody needs it.
     pub(in crate::config) fn secret(
         &mut self,
@@ -155,7 +181,7 @@ impl<'e> SecretValues<'e> {
             name: parsed.clone(),
             path: path.to_owned(),
         });
-        let Some(reader) = self.environment.secret_reader() else {
+        let Some(reader) = self.environment.store_reader() else {
             return Ok(None);
         };
         if !self.is_used || !is_needed {
@@ -164,7 +190,7 @@ impl<'e> SecretValues<'e> {
         let SecretSettings { data_dir, key, .. } = &self.settings;
         let stored = self
             .stored
-            .get_or_insert_with(|| reader.read(data_dir, key));
+            .get_or_insert_with(|| reader.secrets(data_dir, key));
         let found = match stored {
             Ok(stored) => stored.get(&parsed).cloned().transpose(),
             Err(why) => Err(why.clone()),
@@ -258,4 +284,4 @@ fn check_value(text: &str) -> Result<String, String> {
 }
 
 /// How a reader is held.
-pub(in crate::config) type SharedReader = Arc<dyn SecretReader>;
+pub(in crate::config) type SharedReader = Arc<dyn StoreReader>;

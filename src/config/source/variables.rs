@@ -34,7 +34,7 @@ const SETTINGS: [&str; 2] = ["data_dir", "secrets"];
 pub(in crate::config) fn expand_settings<'e>(
     node: &mut Node,
     scope: (LoadScope<'e>, &'e Environment),
-    sources: &'e ConfigTexts,
+    sources: &ConfigTexts,
     found: (&mut SecretValues<'e>, &mut Diagnostics),
 ) {
     expand_keys(node, scope, sources, found, |key| SETTINGS.contains(&key));
@@ -45,7 +45,7 @@ pub(in crate::config) fn expand_settings<'e>(
 pub(in crate::config) fn expand_variables<'e>(
     node: &mut Node,
     scope: (LoadScope<'e>, &'e Environment),
-    sources: &'e ConfigTexts,
+    sources: &ConfigTexts,
     found: (&mut SecretValues<'e>, &mut Diagnostics),
 ) {
     expand_keys(node, scope, sources, found, |key| !SETTINGS.contains(&key));
@@ -54,7 +54,7 @@ pub(in crate::config) fn expand_variables<'e>(
 fn expand_keys<'e>(
     node: &mut Node,
     (used, environment): (LoadScope<'e>, &'e Environment),
-    sources: &'e ConfigTexts,
+    sources: &ConfigTexts,
     (values, diagnostics): (&mut SecretValues<'e>, &mut Diagnostics),
     is_wanted: impl Fn(&str) -> bool,
 ) {
@@ -104,7 +104,7 @@ fn each_text(node: &Node, visit: &mut impl FnMut(&str)) {
 struct Expander<'e, 'v> {
     used: LoadScope<'e>,
     environment: &'e Environment,
-    sources: &'e ConfigTexts,
+    sources: &'v ConfigTexts,
     values: &'v mut SecretValues<'e>,
     findings: &'v mut Diagnostics,
     /// Whether the name of a variable without a value stands for it, since nobody will use it.
@@ -287,7 +287,7 @@ impl FormUse {
 /// The expansion of one string.
 struct Expansion<'e, 'v> {
     environment: &'e Environment,
-    source: &'e SourceText,
+    source: &'v SourceText,
     lenient: bool,
     values: &'v mut SecretValues<'e>,
     /// Where the string stands.
@@ -365,6 +365,11 @@ impl Expansion<'_, '_> {
             return;
         }
         self.has_variable = true;
+        if self.source.is_stored && !inner.starts_with("secret:") {
+            let written = format!("${{{inner}}}");
+            self.problems.push(VariableProblem::Stored { written });
+            return;
+        }
         if self.source.is_foreign && self.expand_foreign(inner, depth) {
             return;
         }
@@ -647,6 +652,8 @@ enum VariableProblem {
     SecretKey,
     /// What stands between the braces is no name.
     Name { written: String },
+    /// An entry of the store has no other variables than secrets.
+    Stored { written: String },
     /// Defaults in defaults, without end.
     TooDeep { written: String },
     /// The closing brace is missing.
@@ -664,6 +671,7 @@ impl VariableProblem {
             | Self::Misplaced { written, .. }
             | Self::NoValue { written, .. }
             | Self::Name { written }
+            | Self::Stored { written }
             | Self::TooDeep { written }
             | Self::Unclosed { written } => written,
             Self::Input { id, .. } => id,
@@ -682,6 +690,10 @@ impl VariableProblem {
             Self::NoValue { missing, .. } => {
                 Diagnostic::error(missing.message.clone()).help(missing.help.clone())
             }
+            Self::Stored { .. } => Diagnostic::error(format!(
+                "`{path}` uses a variable of the environment or a file"
+            ))
+            .help("entries of the store have `${secret:NAME}` only; write `$$` for one `$`"),
             Self::SecretKey => Diagnostic::error(format!(
                 "`{path}` uses the variable with the key of secrets"
             ))

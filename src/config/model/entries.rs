@@ -1,0 +1,85 @@
+//! Entries of a config that stand in the store instead of a file.
+
+use std::fmt;
+
+/// Which section of the config an entry of the store belongs to.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum EntrySection {
+    /// `[servers.NAME]`.
+    Servers,
+    /// `[profiles.NAME]`.
+    Profiles,
+    /// `[workspaces.NAME]`.
+    Workspaces,
+}
+
+impl EntrySection {
+    /// Every section that may have entries in the store.
+    pub const ALL: [Self; 3] = [Self::Servers, Self::Profiles, Self::Workspaces];
+
+    /// The key of the section.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Servers => "servers",
+            Self::Profiles => "profiles",
+            Self::Workspaces => "workspaces",
+        }
+    }
+
+    /// What one entry of it is, for people.
+    pub const fn noun(self) -> &'static str {
+        match self {
+            Self::Servers => "server",
+            Self::Profiles => "profile",
+            Self::Workspaces => "workspace",
+        }
+    }
+
+    /// The section with this key.
+    pub fn parse(key: &str) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|section| section.as_str() == key)
+    }
+}
+
+/// Which entry: its section and its name there.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct EntryKey {
+    /// The section.
+    pub section: EntrySection,
+    /// The name, as a config file would have it: that of a server has its owner behind an `@`.
+    pub name: String,
+}
+
+impl EntryKey {
+    /// The entry `name` of `section`.
+    pub fn new(section: EntrySection, name: impl Into<String>) -> Self {
+        let name = name.into();
+        Self { section, name }
+    }
+}
+
+impl fmt::Display for EntryKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} `{}`", self.section.noun(), self.name)
+    }
+}
+
+/// An entry as the store has it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ConfigEntry {
+    /// Which one.
+    pub key: EntryKey,
+    /// JSON: what a config file would have below `SECTION.NAME`.
+    pub document: String,
+}
+
+/// An entry of the store that does not count, and why; whoever wrote it mends it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct FaultyEntry {
+    /// Which one.
+    pub key: EntryKey,
+    /// What is wrong with it, in one sentence.
+    pub fault: String,
+}

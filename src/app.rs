@@ -9,6 +9,7 @@ mod authorization;
 mod config_diff;
 mod config_watch;
 mod control;
+mod entry_writer;
 mod identity;
 mod own_server;
 mod reload;
@@ -23,6 +24,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    api::Api,
     backend::Backends,
     config::{Config, Listen},
     egress::EgressError,
@@ -35,6 +37,7 @@ use crate::{
 };
 pub use config_watch::{ConfigSource, ReloadPhase};
 use control::Control;
+use entry_writer::EntryWriter;
 use reload::{ListenerHandle, Reloader};
 pub use reload::{ReloadError, Reloaded};
 pub use sign_in_command::run_sign_in_command;
@@ -64,6 +67,7 @@ pub struct GatewayCore {
     /// Cancelled when a stop is to wait for nothing but the records.
     aborting: CancellationToken,
     reloader: Arc<Reloader>,
+    entry_writer: Arc<EntryWriter>,
 }
 
 impl GatewayCore {
@@ -123,6 +127,8 @@ impl GatewayCore {
         }
         spawn_session_sweep(&proxy, &tasks);
         let reloader = Reloader::new(config, &proxy, &status, &storage, &tasks);
+        let reloader = Arc::new(reloader);
+        let entry_writer = EntryWriter::new(&reloader, &storage);
         let control = Control::new(&storage, &proxy, &status, &tasks);
         if storage.has_store() {
             control.listen();
@@ -135,7 +141,8 @@ impl GatewayCore {
             closing: CancellationToken::new(),
             control,
             aborting: CancellationToken::new(),
-            reloader: Arc::new(reloader),
+            reloader,
+            entry_writer: Arc::new(entry_writer),
         })
     }
 
@@ -150,6 +157,8 @@ impl GatewayCore {
 
     /// Follows `source`: its config is taken whenever one of its files changes, and on SIGHUP.
     pub fn follow_config(&self, source: ConfigSource) {
+        let source = Arc::new(source);
+        self.entry_writer.set_source(&source);
         config_watch::start(source, &self.reloader, &self.tasks);
     }
 
@@ -343,6 +352,8 @@ pub async fn start(
         core.storage.oauth().cloned(),
         &core.tasks,
     );
+    let writer = Arc::clone(&core.entry_writer);
+    edge.set_api(Api::new(Arc::clone(&core.proxy), writer));
     core.reloader.set_listener(ListenerHandle {
         edge: Arc::clone(&edge),
         certificates,

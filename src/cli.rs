@@ -43,6 +43,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    api,
     app::{ProcessContext, StartError},
     config, launcher,
 };
@@ -98,7 +99,11 @@ enum Command {
     /// Explain effective policies
     Policy(policy::PolicyArgs),
     /// Print the JSON Schema of the config
-    Schema,
+    Schema {
+        /// Print the OpenAPI description of the admin API instead
+        #[arg(long)]
+        openapi: bool,
+    },
     /// Set, list and remove secrets that the config refers to as `${secret:NAME}`
     Secret(secret::SecretArgs),
     /// Run the gateway over HTTP
@@ -137,7 +142,10 @@ pub fn run() -> ExitCode {
         Command::Logout(logout) => logout.run(),
         Command::LoginCode(login_code) => login_code.run(),
         Command::Policy(policy) => policy.run(),
-        Command::Schema => print(&format!("{:#}\n", config::schema())),
+        Command::Schema { openapi: true } => {
+            print(&format!("{}\n", String::from_utf8_lossy(&api::openapi())))
+        }
+        Command::Schema { openapi: false } => print(&format!("{:#}\n", config::schema())),
         Command::Secret(secret) => secret.run(),
         Command::Serve(serve) => serve.run(),
         Command::SignIns(sign_ins) => sign_ins.run(),

@@ -29,7 +29,7 @@ use units::{Size, Time, optional_size};
 pub(crate) use diagnostics::redact::MASK;
 pub(crate) use diagnostics::redact::{hidden_parts, secret_parts};
 pub use diagnostics::report::{ConfigErrors, Notice, Severity};
-pub use display::ShownConfig;
+pub use display::{ShownConfig, mask_document, unmask_document};
 pub use load::{
     ConfigFormat, ConfigText, LoadScope, LoadedConfig, find_default, is_blank, load, load_with,
     parse, schema,
@@ -37,7 +37,9 @@ pub use load::{
 pub use model::authentication::{AuthMethod, Authentication};
 pub use model::child_env::child_environment;
 pub use model::egress::{Egress, EgressTarget, InvalidEgressTarget};
-pub use model::entries::{ConfigEntry, EntryKey, EntrySection, FaultyEntry};
+pub use model::entries::{
+    ConfigEntry, EntryKey, EntryOrigins, EntrySection, FaultyEntry, FilePlace,
+};
 pub use model::environment_proxies::EnvironmentProxies;
 pub use model::governance::{
     AgentConfig, Audit, Durability, ErrorCodes, ErrorForm, GovernanceConfig, Profile, RuleKind,
@@ -167,12 +169,9 @@ pub struct Config {
     pub secrets: Secrets,
     /// The servers, in the order of the files.
     pub servers: IndexMap<ServerName, Server>,
-    /// The entries that are of the store, and of no file.
+    /// Which entries of files and store count.
     #[serde(skip)]
-    pub entries: Vec<EntryKey>,
-    /// Entries of the store that do not count.
-    #[serde(skip)]
-    pub faulty_entries: Vec<FaultyEntry>,
+    pub entries: EntryOrigins,
     /// The files it was read from.
     #[serde(skip)]
     pub files: Vec<PathBuf>,

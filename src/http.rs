@@ -3,6 +3,7 @@
 //! Owns sockets and framing. What a request means is decided in `session`, what is done about it
 //! in `proxy`.
 
+mod api;
 mod batch;
 mod batch_response;
 mod body;
@@ -27,13 +28,17 @@ mod timeouts;
 mod tls;
 mod unix_socket;
 
-use std::{borrow::Cow, sync::Arc};
+use std::{
+    borrow::Cow,
+    sync::{Arc, OnceLock},
+};
 
 use ::http::{HeaderMap, HeaderValue, Method as Verb, Request, Response, StatusCode};
 use arc_swap::ArcSwap;
 use hyper::body::Incoming;
 
 use crate::{
+    api::Api,
     auth::{
         Agent, AuthError, CredentialLifetime, Credentials, Identity, MERGED_ROUTE, PeerCertificate,
         token::Scopes,
@@ -85,6 +90,8 @@ pub(crate) struct HttpEdge {
     oauth: Option<OAuthEdge>,
     /// Who is logged in in browsers, for all pages.
     browser_logins: BrowserLogins,
+    /// Where the gateway is managed; `None` where nothing can be changed.
+    api: OnceLock<Api>,
     /// Those who read streams of events.
     stream_readers: InFlight,
     tasks: Tasks,
@@ -107,6 +114,7 @@ impl HttpEdge {
         let edge = Arc::new(Self {
             oauth: oauth.map(OAuthEdge::new),
             browser_logins: BrowserLogins::default(),
+            api: OnceLock::new(),
             proxy,
             status,
             guard: ArcSwap::from_pointee(OriginGuard::new(config, &config.listen)),
@@ -118,6 +126,11 @@ impl HttpEdge {
         });
         oauth_server::spawn_issue_reports(&edge, tasks);
         edge
+    }
+
+    /// Lets the gateway be managed by `api`; only the first counts.
+    pub(crate) fn set_api(&self, api: Api) {
+        drop(self.api.set(api));
     }
 
     /// Takes the hosts and origins of another config; its listeners are still those that are bound.
@@ -324,6 +337,9 @@ impl HttpEdge {
         {
             return Box::pin(oauth_server::answer(endpoint, self, oauth, peer, request)).await;
         }
+        if let (Route::Api, Some(api)) = (&route, self.api.get()) {
+            return Box::pin(api::handle(self, api, peer, request)).await;
+        }
         if let Some(answer) = self.answer_anybody(&route, peer, request) {
             return answer;
         }
@@ -360,6 +376,7 @@ impl HttpEdge {
                 legacy_sse::open(self, &RequestContext::of(identity, scope, peer), request)
             }
             Route::Messages => Box::pin(legacy_sse::post(self, (&identity, peer), request)).await,
+            Route::Api => text_response(StatusCode::NOT_FOUND, "this gateway has no API"),
             Route::Connections | Route::OAuth | Route::OAuthCallback | Route::OAuthClient => {
                 oauth_probes::refuse(governance.directory().is_anonymous())
             }
@@ -399,7 +416,8 @@ impl HttpEdge {
     fn resource_path<'r, B>(&self, route: &Route, request: &'r Request<B>) -> Cow<'r, str> {
         let of_session = match route {
             Route::Messages => legacy_sse::route_of_session(self, request),
-            Route::Connections
+            Route::Api
+            | Route::Connections
             | Route::Health
             | Route::Mcp(_)
             | Route::Metrics
@@ -524,7 +542,8 @@ impl HttpEdge {
                 let document = self.proxy.client_metadata().to_string();
                 Some(json_response(StatusCode::OK, document))
             }
-            Route::Connections
+            Route::Api
+            | Route::Connections
             | Route::Health
             | Route::Messages
             | Route::Metrics
@@ -551,8 +570,9 @@ enum ErrorFormat {
 
 impl ErrorFormat {
     fn of(route: Option<&Route>, verb: &Verb) -> Self {
-        let takes_posts =
-            route.is_some_and(|route| route.allowed_methods().0.contains(&Verb::POST));
+        let takes_posts = route.is_some_and(|route| {
+            *route != Route::Api && route.allowed_methods().0.contains(&Verb::POST)
+        });
         if takes_posts && verb == Verb::POST {
             Self::Rpc
         } else {

@@ -3,6 +3,7 @@
 //! `ARCHITECTURE.md` has the picture; the modules stand here in reading order, from the process
 //! inwards.
 
+pub mod api;
 pub mod app;
 pub mod cli;
 
@@ -15,6 +16,7 @@ mod discovery;
 mod proxy;
 
 mod backend;
+pub mod config_change;
 pub mod governance;
 pub mod oauth_client;
 pub mod router;

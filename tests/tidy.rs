@@ -17,8 +17,22 @@ const LAYERS: Layers = &[
     ("app", &["*"]),
     ("cli", &["*"]),
     (
+        "api",
+        &[
+            "proxy",
+            "catalog",
+            "auth",
+            "store",
+            "config_change",
+            "config",
+            "names",
+        ],
+    ),
+    ("config_change", &["store_reader", "store", "config"]),
+    (
         "http",
         &[
+            "api",
             "control_socket",
             "proxy",
             "session",

@@ -73,7 +73,7 @@ pub(super) fn spawn_grant_notices(grants: &Grants, data_dir: PathBuf, tasks: &Ta
     });
 }
 
-async fn notify_others(data_dir: &Path, what: &str) {
+pub(super) async fn notify_others(data_dir: &Path, what: &str) {
     for failure in control_socket::notify_all(data_dir).await.failures {
         tracing::warn!("a running gateway does not know of {what} yet: {failure}");
     }

@@ -26,6 +26,7 @@ use super::{
 };
 use crate::{
     config::{self, ConfigErrors, LoadedConfig},
+    config_change::EntryChange,
     task::Tasks,
 };
 
@@ -51,7 +52,7 @@ pub struct ConfigSource {
     initial: FileStates,
 }
 
-type Load = dyn Fn() -> Result<LoadedConfig, ConfigErrors> + Send + Sync;
+type Load = dyn Fn(Option<EntryChange>) -> Result<LoadedConfig, ConfigErrors> + Send + Sync;
 
 type Announce = dyn Fn(ReloadPhase) + Send + Sync;
 
@@ -71,11 +72,11 @@ impl std::fmt::Debug for ConfigSource {
 }
 
 impl ConfigSource {
-    /// A config that `load` reads from `files`; to be made before it is read for the first time, so
-    /// that no change is missed.
+    /// A config that `load` reads from `files`, with a change to an entry of the store if one is given; to
+    /// be made before it is read for the first time, so that no change is missed.
     pub fn new(
         files: Vec<PathBuf>,
-        load: impl Fn() -> Result<LoadedConfig, ConfigErrors> + Send + Sync + 'static,
+        load: impl Fn(Option<EntryChange>) -> Result<LoadedConfig, ConfigErrors> + Send + Sync + 'static,
     ) -> Self {
         let initial = stat_files(&files, &FileStates::new());
         Self {
@@ -84,6 +85,14 @@ impl ConfigSource {
             announce: Box::new(|_| {}),
             initial,
         }
+    }
+
+    /// The config, with `change` to what the store has.
+    pub(super) fn load_with(
+        &self,
+        change: Option<EntryChange>,
+    ) -> Result<LoadedConfig, ConfigErrors> {
+        (self.load)(change)
     }
 
     /// Tells `announce` when the config is read again, and when that is over.
@@ -183,7 +192,7 @@ fn has_shrunk(now: &FileStates, before: &FileStates) -> bool {
 }
 
 /// Follows `source` until the gateway stops.
-pub(super) fn start(source: ConfigSource, reloader: &Arc<Reloader>, tasks: &Tasks) {
+pub(super) fn start(source: Arc<ConfigSource>, reloader: &Arc<Reloader>, tasks: &Tasks) {
     let files = source.files.iter().map(|file| file.display().to_string());
     reloader.status().note_files(files.collect());
     // From here on the signal no longer ends the process.
@@ -192,7 +201,7 @@ pub(super) fn start(source: ConfigSource, reloader: &Arc<Reloader>, tasks: &Task
     let (reloader, stop) = (Arc::clone(reloader), tasks.stop_token().clone());
     tasks.spawn("config watch", async move {
         tokio::select! {
-            () = watch_config(Arc::new(source), reloader, asked.ok()) => {}
+            () = watch_config(source, reloader, asked.ok()) => {}
             () = stop.cancelled() => {}
         }
     });
@@ -358,7 +367,7 @@ fn load_config(
     source: &ConfigSource,
     mut seen: FileStates,
 ) -> (Result<LoadedConfig, ConfigErrors>, FileStates) {
-    let loaded = (source.load)();
+    let loaded = source.load_with(None);
     let named = match &loaded {
         Ok(loaded) => &loaded.config.named_files,
         Err(mistakes) => &mistakes.named_files,
@@ -369,7 +378,7 @@ fn load_config(
     // What the others held when they were read nobody knows.
     let mut files = stat_files(named, &seen);
     files.append(&mut seen);
-    ((source.load)(), files)
+    (source.load_with(None), files)
 }
 
 /// Lets the gateway run what was `loaded`, unless that is wrong.

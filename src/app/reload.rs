@@ -219,6 +219,19 @@ impl Reloader {
         taken
     }
 
+    /// Checks that `config` can be taken, and changes nothing.
+    pub(super) fn check(config: &Config) -> Result<(), ReloadError> {
+        PolicySet::new(config)?;
+        authorization::settings(config)?;
+        Ok(())
+    }
+
+    /// Records what somebody changed.
+    pub(super) fn record(&self, event: EventKind, subject: &str, actor: &str, detail: &str) {
+        let governance = self.proxy.governance();
+        governance.record_event(event, subject, Some(actor), Some(detail));
+    }
+
     /// Says everywhere that a changed config is not taken.
     pub(super) fn report_refused(&self, refused: &ReloadError) {
         let report = format!("config reload rejected, keeping the current config: {refused}");

@@ -206,8 +206,17 @@ impl StorageKeeper {
         self.storage.budgets.is_some() || !needs_store(config)
     }
 
-    /// Reads agents and keys of the store.
+    /// Reads agents, keys and what configs are made of from the store.
     async fn reread(&self) -> Result<(), StoreError> {
+        self.reread_and_tell(true).await
+    }
+
+    /// The same for who has changed what configs are made of and applies that: nobody else is told of it.
+    pub(super) async fn reread_quietly(&self) -> Result<(), StoreError> {
+        self.reread_and_tell(false).await
+    }
+
+    async fn reread_and_tell(&self, tells: bool) -> Result<(), StoreError> {
         let Some(store) = &self.store else {
             return Ok(());
         };
@@ -219,7 +228,7 @@ impl StorageKeeper {
         self.config_input.send_if_modified(|known| {
             let is_new = *known != input;
             *known = input;
-            is_new
+            is_new && tells
         });
         let agents = store.agents.agents().await?;
         let keys = store.keys.keys().await?;

@@ -141,21 +141,47 @@ impl AgentDirectory {
     /// # Errors
     /// Why that is nobody; over HTTP the answer is 401.
     pub async fn authenticate(&self, shown: Credentials<'_>) -> Result<Identity, AuthError> {
-        let (mut findings, token, methods) = {
+        let methods = self.roster.load().authentication;
+        self.authenticate_by(methods, shown).await
+    }
+
+    /// The same for what nobody may do without a sign-in, whatever clients may: keys are good for it everywhere.
+    ///
+    /// # Errors
+    /// As [`AgentDirectory::authenticate`].
+    pub async fn authenticate_signed_in(
+        &self,
+        shown: Credentials<'_>,
+    ) -> Result<Identity, AuthError> {
+        let methods: Authentication = {
+            let written = self.roster.load().authentication;
+            let with_keys = written.methods().chain([AuthMethod::Keys]);
+            with_keys
+                .filter(|it| *it != AuthMethod::Anonymous)
+                .collect()
+        };
+        self.authenticate_by(methods, shown).await
+    }
+
+    async fn authenticate_by(
+        &self,
+        methods: Authentication,
+        shown: Credentials<'_>,
+    ) -> Result<Identity, AuthError> {
+        let (mut findings, token) = {
             let roster = self.roster.load();
-            let methods = roster.authentication;
             let certificate = shown
                 .certificate
                 .filter(|_| methods.allows(AuthMethod::Mtls));
             if !methods.allows_tokens() && certificate.is_none() {
-                return self.identify_by_roster(shown, &roster);
+                return self.identify_by_roster(methods, shown, &roster);
             }
             let mut findings = Findings::default();
             if let Some(certificate) = certificate {
                 findings.add(agent_of_certificate(certificate, &roster));
             }
-            let token = self.examine_secrets(shown.headers, &roster, &mut findings)?;
-            (findings, token, methods)
+            let token = self.examine_secrets(methods, shown.headers, (&roster, &mut findings))?;
+            (findings, token)
         };
         if let Some(token) = token {
             let found = self.identity_of_token(token, shown.resource).await;
@@ -170,10 +196,10 @@ impl AgentDirectory {
     /// The same where nothing but the roster has to be asked.
     fn identify_by_roster(
         &self,
+        methods: Authentication,
         shown: Credentials<'_>,
         roster: &Roster,
     ) -> Result<Identity, AuthError> {
-        let methods = roster.authentication;
         if !methods.allows(AuthMethod::Keys) {
             return Self::anonymous_or_missing(roster, methods);
         }
@@ -189,12 +215,12 @@ impl AgentDirectory {
     /// Looks at the keys among the secrets in the headers; gives the one that may be a token.
     fn examine_secrets<'h>(
         &self,
+        methods: Authentication,
         headers: &'h HeaderMap,
-        roster: &Roster,
-        findings: &mut Findings,
+        (roster, findings): (&Roster, &mut Findings),
     ) -> Result<Option<&'h str>, AuthError> {
-        let takes_tokens = roster.authentication.allows_tokens();
-        let knows_keys = roster.authentication.allows(AuthMethod::Keys);
+        let takes_tokens = methods.allows_tokens();
+        let knows_keys = methods.allows(AuthMethod::Keys);
         let key = |text: &str| {
             if knows_keys {
                 self.agent_of_key(text, roster).map(Identity::from)

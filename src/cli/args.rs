@@ -22,6 +22,7 @@ use crate::{
     config::{
         self, Config, ConfigErrors, Environment, InvalidLogFilter, LoadScope, LoadedConfig, Notice,
     },
+    config_change::ChangedStoreReader,
     names::{AgentId, ProfileName, ServerName},
     store_reader::DataDirReader,
     telemetry,
@@ -144,8 +145,9 @@ impl ConfigArgs {
         adjust: impl Fn(&mut Config) + Send + Sync + 'static,
     ) -> ConfigSource {
         let (files, args) = (self.files(), self.clone());
-        ConfigSource::new(files.clone(), move || {
-            let mut loaded = config::load(&files, &config_environment())?;
+        ConfigSource::new(files.clone(), move |change| {
+            let environment = Environment::from_process().with_store(ChangedStoreReader(change));
+            let mut loaded = config::load(&files, &environment)?;
             args.adjust_log(&mut loaded.config);
             adjust(&mut loaded.config);
             Ok(loaded)

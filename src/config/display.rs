@@ -8,7 +8,16 @@ use std::{fmt, path::Path};
 use serde::Serializer;
 use toml::{Table, Value};
 
-use super::{Config, Server, resolve::TRANSPORT_KEYS};
+use super::{
+    Config, Server,
+    diagnostics::{
+        redact::{HiddenRanges, MASK, RedactedText},
+        report::Diagnostics,
+    },
+    node::{ConfigValue, Node},
+    resolve::TRANSPORT_KEYS,
+    source::json,
+};
 
 /// A config as text (`Display`: TOML) or as JSON; secrets are `***`.
 #[derive(Clone, Debug)]
@@ -114,4 +123,79 @@ pub(super) fn zero_if_none<S: Serializer>(
     to: S,
 ) -> Result<S::Ok, S::Error> {
     to.serialize_u64(number.unwrap_or_default() as u64)
+}
+
+/// The document of an entry of the store as anybody may see it: each secret in it is `***`, but for references to
+/// secrets. What is no JSON is null.
+pub fn mask_document(document: &str) -> serde_json::Value {
+    let mut findings = Diagnostics::default();
+    let Some(node) = json::read(0, document, &mut findings) else {
+        return serde_json::Value::Null;
+    };
+    let mut hidden = HiddenRanges::default();
+    hidden.add_secrets(&node, document);
+    let shown = RedactedText::new("", document, &hidden);
+    masked_value(&node, &hidden, &shown)
+}
+
+fn masked_value(node: &Node, hidden: &HiddenRanges, shown: &RedactedText) -> serde_json::Value {
+    use serde_json::Value as Json;
+    match &node.value {
+        ConfigValue::Table(table) => {
+            let entries = table.iter();
+            let masked =
+                entries.map(|(key, entry)| (key.clone(), masked_value(&entry.node, hidden, shown)));
+            Json::Object(masked.collect())
+        }
+        ConfigValue::List(items) => {
+            let masked = items.iter().map(|item| masked_value(item, hidden, shown));
+            masked.collect()
+        }
+        _ if hidden.hides(&node.span.range()) => {
+            let text = shown.text.get(shown.map_range(node.span.range()));
+            let text = text.and_then(|text| serde_json::from_str(text).ok());
+            text.unwrap_or_else(|| MASK.into())
+        }
+        ConfigValue::Bool(value) => (*value).into(),
+        ConfigValue::Float(value) => (*value).into(),
+        ConfigValue::Integer(value) => (*value).into(),
+        ConfigValue::Null => Json::Null,
+        ConfigValue::Text(text) => text.as_str().into(),
+    }
+}
+
+/// `document` with what stands in `stored` wherever it has a mask in place of a secret.
+pub fn unmask_document(
+    document: &mut serde_json::Value,
+    stored: &serde_json::Value,
+    masked: &serde_json::Value,
+) {
+    use serde_json::Value as Json;
+    match (document, stored, masked) {
+        (value, old, seen) if value == seen => *value = old.clone(),
+        (Json::Object(new), Json::Object(old), Json::Object(seen)) => {
+            for (key, value) in new {
+                if let (Some(old), Some(seen)) = (old.get(key), seen.get(key)) {
+                    unmask_document(value, old, seen);
+                }
+            }
+        }
+        (Json::Array(new), Json::Array(old), Json::Array(seen)) => {
+            for ((value, old), seen) in new.iter_mut().zip(old).zip(seen) {
+                unmask_document(value, old, seen);
+            }
+        }
+        _ => {}
+    }
+}
+
+impl Server {
+    /// What of it would run, secrets hidden, as a config file would have it.
+    pub fn to_display(&self) -> serde_json::Value {
+        // As for a whole config.
+        let mut table = Table::try_from(self).expect("a server is TOML");
+        remove_implied(self, &mut table);
+        shorten_budgets(&mut table);
+        serde_json::to_value(&table).expect("every key is a string")
+    }
 }

@@ -19,8 +19,8 @@ use rustix::{
 };
 
 use super::{
-    Config, ConfigEntry, ConfigErrors, EntryKey, Environment, FaultyEntry, Notice, SecretUse,
-    Severity,
+    Config, ConfigEntry, ConfigErrors, EntryKey, EntrySection, Environment, FaultyEntry, FilePlace,
+    Notice, SecretUse, Severity,
     diagnostics::{
         redact::HiddenRanges,
         report::{ConfigTexts, Diagnostic, Diagnostics},
@@ -406,9 +406,27 @@ impl ConfigLoader {
         let scope = (used, environment);
         variables::expand_settings(&mut tree, scope, sources, (&mut values, findings));
         values.set_up(&tree, sources, default_data_dir());
+        let file_places = self.file_places(&tree);
         self.read_entries(&tree, &values);
-        let config = self.resolve_with_entries(&tree, &schema, scope, values);
+        let mut config = self.resolve_with_entries(&tree, &schema, scope, values);
+        if let Some(config) = &mut config {
+            config.entries.in_files = file_places;
+        }
         self.finish(config)
+    }
+
+    /// Where the entries stand that `tree`, which is of files alone, has.
+    fn file_places(&self, tree: &Node) -> BTreeMap<EntryKey, FilePlace> {
+        let mut places = BTreeMap::new();
+        for section in EntrySection::ALL {
+            let entries = tree.get(section.as_str());
+            let entries = entries.and_then(|it| it.node.as_table());
+            for (name, entry) in entries.into_iter().flatten() {
+                let place = self.sources.place(entry.key);
+                places.insert(EntryKey::new(section, name), place);
+            }
+        }
+        places
     }
 
     /// Reads the entries of the store, which count where no file has an entry of that name.
@@ -643,8 +661,8 @@ impl ConfigLoader {
     fn finish(self, mut config: Option<Config>) -> Result<LoadedConfig, ConfigErrors> {
         let mut named_files = self.value_files;
         if let Some(config) = &mut config {
-            config.entries = self.entries.into_values().map(|it| it.key).collect();
-            config.faulty_entries = self.faulty_entries;
+            config.entries.in_store = self.entries.into_values().map(|it| it.key).collect();
+            config.entries.faulty = self.faulty_entries;
             config.named_files.append(&mut named_files);
             named_files.clone_from(&config.named_files);
         }

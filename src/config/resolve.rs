@@ -11,8 +11,8 @@ use std::{
 };
 
 use super::{
-    Config, DisplayOnly, Egress, EgressTarget, InvalidLogFilter, Listen, LoadScope, LogConfig,
-    SecretKeyPlace, SecretUse, Secrets, SocketConfig, Tls, check_log_filter,
+    Config, DisplayOnly, Egress, EgressTarget, EntryOrigins, InvalidLogFilter, Listen, LoadScope,
+    LogConfig, SecretKeyPlace, SecretUse, Secrets, SocketConfig, Tls, check_log_filter,
     diagnostics::report::{ConfigTexts, Diagnostic, Diagnostics},
     file,
     file_access::FileAccess,
@@ -78,11 +78,8 @@ pub(super) fn config(
         resolver.warn_of_unreachable_agents(&root);
     }
     let names: Vec<String> = file.profiles.keys().cloned().collect();
-    let tags: Vec<String> = file
-        .servers
-        .values()
-        .flat_map(|it| it.server.tags.clone())
-        .collect();
+    let servers = file.servers.values();
+    let tags: Vec<String> = servers.flat_map(|it| it.server.tags.clone()).collect();
     resolver.check_log(&file.log, &at("log"));
     resolver.check_template(&file.naming.template, &at("naming").child("template"));
     resolver.check_allowed_hosts(&file.allowed_hosts, &at("allowed_hosts"));
@@ -127,8 +124,7 @@ pub(super) fn config(
         secrets: resolver.secrets(file.secrets, &at("secrets")),
         servers: resolver.servers(file.servers, file.locality.as_deref(), &at("servers")),
         locality: file.locality,
-        entries: Vec::new(),
-        faulty_entries: Vec::new(),
+        entries: EntryOrigins::default(),
         files: context.config_files.to_vec(),
         named_files: resolver.named_files,
     };

@@ -11,6 +11,8 @@ use crate::{
 /// What a path leads to.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Route {
+    /// Where the gateway is managed.
+    Api,
     /// Where a person signs in to servers.
     Connections,
     Health,
@@ -41,6 +43,7 @@ impl Route {
             "/metrics" => Some(Self::Metrics),
             "/healthz" => Some(Self::Health),
             "/readyz" => Some(Self::Ready),
+            path if path.starts_with("/api/") => Some(Self::Api),
             path if oauth_probes::is_probe(path) => Some(Self::OAuth),
             path => {
                 if let Some(part) = path.strip_prefix("/mcp/") {
@@ -56,6 +59,7 @@ impl Route {
     /// The verbs it takes, and how the header `Allow` lists them.
     pub(super) fn allowed_methods(&self) -> (&'static [Verb], &'static str) {
         match self {
+            Self::Api => (&API_METHODS, "GET, HEAD, POST, PUT, PATCH, DELETE"),
             Self::Health | Self::Metrics | Self::Ready | Self::Status => {
                 (&[Verb::GET, Verb::HEAD], "GET, HEAD")
             }
@@ -73,7 +77,8 @@ impl Route {
     pub(super) fn requires_agent(&self) -> bool {
         match self {
             Self::Mcp(_) | Self::Messages | Self::Sse(_) => true,
-            Self::Connections
+            Self::Api
+            | Self::Connections
             | Self::Health
             | Self::Metrics
             | Self::OAuth
@@ -96,7 +101,8 @@ impl Route {
     pub(super) fn scope(&self) -> Option<&Scope> {
         match self {
             Self::Mcp(scope) | Self::Sse(scope) => Some(scope),
-            Self::Connections
+            Self::Api
+            | Self::Connections
             | Self::Health
             | Self::Messages
             | Self::Metrics
@@ -108,6 +114,16 @@ impl Route {
         }
     }
 }
+
+/// The verbs of the API: which of them an operation has, the API says.
+const API_METHODS: [Verb; 6] = [
+    Verb::GET,
+    Verb::HEAD,
+    Verb::POST,
+    Verb::PUT,
+    Verb::PATCH,
+    Verb::DELETE,
+];
 
 /// The scope that the end of a path names.
 fn parse_scope(path: &str) -> Option<Scope> {
@@ -154,6 +170,8 @@ mod tests {
         check("/mcp/token", None);
         check("/mcp/servers/", None);
         check("/mcp/servers/a/b", None);
+        check("/api/v1/servers", Some(Route::Api));
+        check("/api", None);
         check("/other", None);
     }
 }

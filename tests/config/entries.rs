@@ -16,7 +16,7 @@ struct EntryReader(Vec<ConfigEntry>);
 
 impl StoreReader for EntryReader {
     fn secrets(&self, _: &Path, _: &SecretKeyPlace) -> Result<ReadSecrets, String> {
-        let name = SecretName::parse("token").unwrap();
+        let name = SecretName::parse("token").expect("a name");
         Ok(HashMap::from([(name, Ok(Secret::new("s3cret")))]))
     }
 
@@ -34,9 +34,9 @@ fn server(name: &str, document: &str) -> ConfigEntry {
 
 /// Loads a file beside a store with `entries`.
 fn load_beside(file: &str, entries: Vec<ConfigEntry>) -> Result<LoadedConfig, ConfigErrors> {
-    let directory = TempDir::new().unwrap();
+    let directory = TempDir::new().expect("a directory");
     let path = directory.path().join("tollbridge.toml");
-    fs::write(&path, file).unwrap();
+    fs::write(&path, file).expect("written");
     let environment =
         Environment::from_iter([("HOME", "/home/me"), ("TOKEN", "of-the-environment")]);
     load(&[path], &environment.with_store(EntryReader(entries)))
@@ -68,6 +68,7 @@ fn entries_are_servers_like_those_of_files() {
     let keys: Vec<String> = loaded
         .config
         .entries
+        .in_store
         .iter()
         .map(ToString::to_string)
         .collect();
@@ -87,7 +88,7 @@ fn what_a_file_has_counts() {
     )
     .unwrap();
     assert_eq!(names(&loaded), ["docs"]);
-    assert!(loaded.config.entries.is_empty());
+    assert!(loaded.config.entries.in_store.is_empty());
     let warnings: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
     assert!(
         warnings
@@ -128,7 +129,7 @@ fn a_wrong_entry_costs_itself_alone() {
         ];
         let loaded = load_beside("[servers.own]\ncommand = 'own'", entries).unwrap();
         assert_eq!(names(&loaded), ["own", "good"], "{document}");
-        let faulty = &loaded.config.faulty_entries;
+        let faulty = &loaded.config.entries.faulty;
         assert_eq!(faulty.len(), 1, "{document}");
         assert!(
             faulty[0].fault.contains(fault),

@@ -678,7 +678,7 @@ async fn what_cannot_be_taken_changes_nothing() {
 /// A config in a file, as the command line follows it.
 fn source(file: &Path, profiles: &Config) -> ConfigSource {
     let (file, base) = (file.to_owned(), profiles.clone());
-    ConfigSource::new(vec![file.clone()], move || {
+    ConfigSource::new(vec![file.clone()], move |_| {
         let mut loaded = config::load(std::slice::from_ref(&file), &Environment::default())?;
         loaded.config.data_dir.clone_from(&base.data_dir);
         Ok(loaded)

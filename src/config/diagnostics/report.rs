@@ -18,7 +18,10 @@ use super::{
     ignored_keys::{self, IgnoredKey},
     redact::{HiddenRanges, RedactedText},
 };
-use crate::config::node::{ConfigTable, Node, Span, TableEntry};
+use crate::config::{
+    FilePlace,
+    node::{ConfigTable, Node, Span, TableEntry},
+};
 
 /// How many notices a report shows in full; the rest is counted, since a file with more of them
 /// is most likely not a config at all.
@@ -331,6 +334,15 @@ impl ConfigTexts {
             });
         }
         node.children().for_each(|child| self.hide_values(child));
+    }
+
+    /// Where `span` begins.
+    pub(in crate::config) fn place(&self, span: Span) -> FilePlace {
+        let source = &self.list[span.source];
+        FilePlace {
+            file: source.name.clone(),
+            line: line_and_column(&source.text, span.start).0,
+        }
     }
 
     /// The text at `span`, as it was written.

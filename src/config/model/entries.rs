@@ -1,6 +1,17 @@
 //! Entries of a config that stand in the store instead of a file.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
+
+/// Where the entries of a config come from.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct EntryOrigins {
+    /// Where in the files those stand that could be in the store as well.
+    pub in_files: BTreeMap<EntryKey, FilePlace>,
+    /// Those of the store that count.
+    pub in_store: Vec<EntryKey>,
+    /// Those of the store that do not count.
+    pub faulty: Vec<FaultyEntry>,
+}
 
 /// Which section of the config an entry of the store belongs to.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -73,6 +84,21 @@ pub struct ConfigEntry {
     pub key: EntryKey,
     /// JSON: what a config file would have below `SECTION.NAME`.
     pub document: String,
+}
+
+/// Where in a file something begins.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct FilePlace {
+    /// The file, as it was named; `environment` for a variable that overrides a key.
+    pub file: String,
+    /// The line, from 1.
+    pub line: usize,
+}
+
+impl fmt::Display for FilePlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} line {}", self.file, self.line)
+    }
 }
 
 /// An entry of the store that does not count, and why; whoever wrote it mends it.

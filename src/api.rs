@@ -1,0 +1,146 @@
+//! The admin API at `/api/v1`: what a person can see or change, one operation each.
+//!
+//! Operations are axum handlers; aide makes the OpenAPI description of their types, so that the two cannot differ. Who
+//! may use one is the extractor that it takes first (`caller`). What is changed are entries of the store, by a
+//! [`ConfigWriter`] that checks, writes and applies them; `http` brings the requests here, signed in.
+
+mod caller;
+mod etag;
+mod input;
+mod page;
+mod plan;
+mod problem;
+mod response;
+mod servers;
+
+use std::sync::Arc;
+
+use aide::{
+    axum::{ApiRouter, routing::get_with},
+    openapi::{Info, OpenApi},
+};
+use axum::{Extension, body::Body, response::IntoResponse};
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::{HeaderValue, Request, Response, header::CONTENT_TYPE};
+use jiff::Timestamp;
+use tower_service::Service;
+
+use crate::{
+    config::Config,
+    config_change::{ChangeError, EntryChange},
+    proxy::Proxy,
+    store::StoredEntry,
+};
+pub(crate) use caller::Caller;
+pub use caller::Role;
+pub use plan::ChangePlan;
+pub use problem::{Problem, ProblemType};
+
+/// Changes entries of the config that stand in the store.
+pub trait ConfigWriter: std::fmt::Debug + Send + Sync {
+    /// The config that runs.
+    fn running(&self) -> Config;
+
+    /// The entries of the store, as they were last read.
+    fn entries(&self) -> Vec<StoredEntry>;
+
+    /// What `change` would do.
+    ///
+    /// # Errors
+    /// Why it cannot be made.
+    fn plan<'a>(
+        &'a self,
+        change: &'a EntryChange,
+    ) -> BoxFuture<'a, Result<ChangePlan, ChangeError>>;
+
+    /// Makes `change`: it is checked, written, recorded with who made it and what it is, and counts when this is
+    /// over. What it did, and the version that the entry has now.
+    ///
+    /// # Errors
+    /// Why it was not made.
+    fn apply<'a>(
+        &'a self,
+        change: &'a EntryChange,
+        record: (&'a str, &'a str),
+    ) -> BoxFuture<'a, Result<(ChangePlan, Timestamp), ChangeError>>;
+}
+
+/// What operations work with.
+#[derive(Debug)]
+pub(crate) struct ApiState {
+    proxy: Arc<Proxy>,
+    writer: Arc<dyn ConfigWriter>,
+}
+
+/// The API.
+#[derive(Clone, Debug)]
+pub(crate) struct Api {
+    router: axum::Router,
+}
+
+impl Api {
+    /// The operations on a gateway.
+    pub(crate) fn new(proxy: Arc<Proxy>, writer: Arc<dyn ConfigWriter>) -> Self {
+        let (router, description) = describe();
+        let state = Arc::new(ApiState { proxy, writer });
+        Self {
+            router: router
+                .layer(Extension(Arc::new(description)))
+                .with_state(state),
+        }
+    }
+
+    /// Answers a request; its extension is the [`Caller`], where somebody has signed in.
+    pub(crate) async fn handle(&self, request: Request<Bytes>) -> Response<Body> {
+        let mut router = self.router.clone();
+        match router.call(request.map(Body::from)).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        }
+    }
+}
+
+/// The operations, and their description as JSON.
+fn describe() -> (axum::Router<Arc<ApiState>>, Bytes) {
+    let mut document = OpenApi {
+        info: Info {
+            title: "Tollbridge".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            description: Some("The admin API of a Tollbridge gateway.".to_owned()),
+            ..Info::default()
+        },
+        ..OpenApi::default()
+    };
+    let router = router().finish_api(&mut document);
+    let description = serde_json::to_vec_pretty(&document).unwrap_or_default();
+    (router, description.into())
+}
+
+/// The OpenAPI description, JSON.
+pub fn openapi() -> Bytes {
+    describe().1
+}
+
+fn router() -> ApiRouter<Arc<ApiState>> {
+    ApiRouter::new()
+        .api_route(
+            "/api/v1/servers",
+            get_with(servers::list, |op| op.id("listServers"))
+                .post_with(servers::create, |op| op.id("createServer")),
+        )
+        .api_route(
+            "/api/v1/servers/{server}",
+            get_with(servers::show, |op| op.id("getServer"))
+                .put_with(servers::replace, |op| op.id("replaceServer"))
+                .patch_with(servers::patch, |op| op.id("patchServer"))
+                .delete_with(servers::delete, |op| op.id("deleteServer")),
+        )
+        .route("/api/v1/openapi.json", axum::routing::get(show_description))
+        .fallback(async || Problem::not_found("such path"))
+}
+
+async fn show_description(Extension(description): Extension<Arc<Bytes>>) -> impl IntoResponse {
+    let json = HeaderValue::from_static("application/json");
+    ([(CONTENT_TYPE, json)], Bytes::clone(&description))
+}

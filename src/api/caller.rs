@@ -1,0 +1,131 @@
+//! Who uses the API, and what they may do.
+
+use std::sync::Arc;
+
+use aide::{
+    OperationInput,
+    generate::GenContext,
+    openapi::{Operation, Response as DocResponse, StatusCode as DocStatus},
+};
+use axum::extract::FromRequestParts;
+use http::request::Parts;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::{
+    input::problems,
+    problem::{Problem, ProblemType},
+};
+use crate::{auth::Agent, names::PeerAddress};
+
+/// What an agent is for the API.
+#[derive(Clone, Copy, Debug, Eq, JsonSchema, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// It may see and change what is its own.
+    Agent,
+    /// It may see and change what is of its workspace.
+    WorkspaceAdmin,
+    /// It may see everything but secrets, and changes nothing.
+    Auditor,
+    /// It may do everything.
+    Admin,
+}
+
+impl Role {
+    /// Every role.
+    pub const ALL: [Self; 4] = [
+        Self::Agent,
+        Self::WorkspaceAdmin,
+        Self::Auditor,
+        Self::Admin,
+    ];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::WorkspaceAdmin => "workspace_admin",
+            Self::Auditor => "auditor",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+/// Who sent a request, signed in.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    /// The agent.
+    pub agent: Arc<Agent>,
+    /// What it may do.
+    pub role: Role,
+    /// Where it came from.
+    pub address: PeerAddress,
+}
+
+impl Caller {
+    /// How the audit names it.
+    pub(super) fn actor(&self) -> String {
+        format!("{} from {}", self.agent.name, self.address)
+    }
+}
+
+/// Which roles an operation is open to. An extractor each, so that the description cannot differ from what is held.
+macro_rules! access {
+    ($($(#[$doc:meta])* $name:ident: $roles:expr;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug)]
+        #[allow(dead_code, reason = "not every operation looks at who asks")]
+        pub(super) struct $name(pub(super) Caller);
+
+        impl<S: Send + Sync> FromRequestParts<S> for $name {
+            type Rejection = Problem;
+
+            async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+                caller_in(parts, &$roles).map(Self)
+            }
+        }
+
+        impl OperationInput for $name {
+            fn operation_input(_: &mut GenContext, operation: &mut Operation) {
+                describe_roles(operation, &$roles);
+            }
+
+            fn inferred_early_responses(
+                ctx: &mut GenContext,
+                operation: &mut Operation,
+            ) -> Vec<(Option<DocStatus>, DocResponse)> {
+                problems(ctx, operation, &[401, 403])
+            }
+        }
+    )*};
+}
+
+access! {
+    /// For who may change everything.
+    AdminOnly: [Role::Admin];
+    /// For who may see everything.
+    Reader: [Role::Auditor, Role::Admin];
+}
+
+fn caller_in(parts: &Parts, roles: &[Role]) -> Result<Caller, Problem> {
+    let caller = parts.extensions.get::<Caller>().cloned();
+    let caller = caller.ok_or_else(|| {
+        let detail = "send an API key of an agent: `Authorization: Bearer KEY`";
+        Problem::new(ProblemType::Unauthorized, detail)
+    })?;
+    if roles.contains(&caller.role) {
+        return Ok(caller);
+    }
+    let allowed: Vec<&str> = roles.iter().map(|role| role.as_str()).collect();
+    Err(Problem::forbidden(format!(
+        "the agent `{}` has the role `{}`; this needs {}",
+        caller.agent.name,
+        caller.role.as_str(),
+        allowed.join(" or ")
+    )))
+}
+
+fn describe_roles(operation: &mut Operation, roles: &[Role]) {
+    let names = roles.iter().map(|role| role.as_str()).collect();
+    operation.extensions.insert("x-roles".to_owned(), names);
+}

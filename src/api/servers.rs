@@ -1,0 +1,465 @@
+//! Servers: those of the files are shown, those of the store are made, changed and removed.
+
+use std::sync::Arc;
+
+use axum::{Json, extract::State};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::{
+    ApiState, ChangePlan,
+    caller::{AdminOnly, Caller, Reader},
+    etag,
+    input::{Body, ChangeOptions, DryRun, InPath, Params},
+    page::{Page, PageQuery},
+    problem::{Problem, ProblemType},
+    response::{Created, WithEtag},
+};
+use crate::{
+    config::{Config, EntryKey, EntrySection, FilePlace, mask_document, unmask_document},
+    config_change::{EntryChange, EntryPrecondition},
+    names::ServerName,
+    store::StoredEntry,
+};
+
+/// A server as the API shows it.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(super) struct ServerResource {
+    /// Its id, `srv_` and a UUID that its name makes.
+    id: String,
+    /// Its name; the owner stands behind an `@`, where that is not the gateway.
+    name: String,
+    /// Where it is written.
+    source: EntrySource,
+    /// What it says, as a config file would have it. Secrets are `***`, and of `auth` only the type is shown.
+    config: Value,
+    /// How it does; absent where it does not count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<&'static str>,
+    /// Why it does so, or why it does not count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    /// How many tools it lists.
+    tools: usize,
+}
+
+/// Where something of the config is written.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum EntrySource {
+    /// In a file, where it is changed.
+    File {
+        /// The file, as it was named.
+        file: String,
+        /// The line, from 1.
+        line: usize,
+    },
+    /// In the store, where the API changes it.
+    Store {
+        /// When it was made, RFC 3339.
+        created: String,
+        /// When it was last changed, RFC 3339.
+        changed: String,
+    },
+}
+
+/// A server that is to be made.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewServer {
+    /// Its name.
+    name: String,
+    /// What a config file would have below `servers.NAME`. Of variables only `${secret:NAME}` is expanded.
+    config: Value,
+}
+
+/// Which server a path means.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub(super) struct ServerPath {
+    /// Its name, or its id with or without `srv_`.
+    server: String,
+}
+
+/// What a change made, or would make, of a server.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(super) struct ServerChanged {
+    /// The server as it is now; absent where it is gone, or not there yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<ServerResource>,
+    /// What the change does to the gateway.
+    plan: ChangePlan,
+    /// Whether nothing was changed.
+    dry_run: bool,
+}
+
+/// Lists the servers.
+pub(super) async fn list(
+    State(state): State<Arc<ApiState>>,
+    _: Reader,
+    Params(page): Params<PageQuery>,
+) -> Result<Json<Page<ServerResource>>, Problem> {
+    let shown = ShownServers::read(&state);
+    page.page(&shown.names(), |name| shown.show(name)).map(Json)
+}
+
+/// Shows a server.
+pub(super) async fn show(
+    State(state): State<Arc<ApiState>>,
+    _: Reader,
+    InPath(path): InPath<ServerPath>,
+) -> Result<WithEtag<ServerResource>, Problem> {
+    let shown = ShownServers::read(&state);
+    let name = shown.find(&path.server)?;
+    Ok(shown.show_with_etag(&name))
+}
+
+/// Makes a server.
+pub(super) async fn create(
+    State(state): State<Arc<ApiState>>,
+    AdminOnly(caller): AdminOnly,
+    Params(run): Params<DryRun>,
+    Body(new): Body<NewServer>,
+) -> Result<Created<ServerChanged>, Problem> {
+    let name = parse_name(&new.name)?;
+    let change = EntryChange {
+        key: key_of(&name),
+        document: Some(new.config.to_string()),
+        precondition: EntryPrecondition::Absent,
+    };
+    let body = change_server(
+        &state,
+        &caller,
+        change,
+        (&name, run.dry_run, "added".to_owned()),
+    )
+    .await?;
+    let location = (!run.dry_run).then(|| format!("/api/v1/servers/{name}"));
+    Ok(Created { body, location })
+}
+
+/// Replaces what a server says. A secret that is `***` stays as it is.
+pub(super) async fn replace(
+    State(state): State<Arc<ApiState>>,
+    AdminOnly(caller): AdminOnly,
+    InPath(path): InPath<ServerPath>,
+    options: ChangeOptions,
+    Body(document): Body<Value>,
+) -> Result<WithEtag<ServerChanged>, Problem> {
+    let edit = |_: Value| document;
+    edit_server(&state, &caller, (&path, options), edit).await
+}
+
+/// Changes some of what a server says, as a JSON merge patch (RFC 7396): null removes a key.
+pub(super) async fn patch(
+    State(state): State<Arc<ApiState>>,
+    AdminOnly(caller): AdminOnly,
+    InPath(path): InPath<ServerPath>,
+    options: ChangeOptions,
+    Body(changes): Body<Value>,
+) -> Result<WithEtag<ServerChanged>, Problem> {
+    let edit = |mut document: Value| {
+        merge_patch(&mut document, changes);
+        document
+    };
+    edit_server(&state, &caller, (&path, options), edit).await
+}
+
+/// Removes a server.
+pub(super) async fn delete(
+    State(state): State<Arc<ApiState>>,
+    AdminOnly(caller): AdminOnly,
+    InPath(path): InPath<ServerPath>,
+    options: ChangeOptions,
+) -> Result<WithEtag<ServerChanged>, Problem> {
+    let name = ShownServers::read(&state).find(&path.server)?;
+    let change = EntryChange {
+        key: key_of(&name),
+        document: None,
+        precondition: options.precondition,
+    };
+    change_server(
+        &state,
+        &caller,
+        change,
+        (&name, options.dry_run, "removed".to_owned()),
+    )
+    .await
+}
+
+/// Makes what `edit` says of the document of a server.
+async fn edit_server(
+    state: &ApiState,
+    caller: &Caller,
+    (path, options): (&ServerPath, ChangeOptions),
+    edit: impl FnOnce(Value) -> Value,
+) -> Result<WithEtag<ServerChanged>, Problem> {
+    let name = ShownServers::read(state).find(&path.server)?;
+    let key = key_of(&name);
+    let entries = state.writer.entries();
+    let stored = entries.iter().find(|stored| stored.entry.key == key);
+    let written = stored.map_or("{}", |stored| &*stored.entry.document);
+    let written: Value = serde_json::from_str(written).unwrap_or_default();
+    let masked = mask_config(&written.to_string());
+    let mut document = edit(masked.clone());
+    unmask_document(&mut document, &written, &masked);
+    let change = EntryChange {
+        key,
+        document: Some(document.to_string()),
+        // What was edited is what was read.
+        precondition: match (options.precondition, stored) {
+            (EntryPrecondition::Present, Some(stored)) => {
+                EntryPrecondition::Version(stored.changed)
+            }
+            _ => options.precondition,
+        },
+    };
+    let detail = changed_keys(&written, &document);
+    change_server(state, caller, change, (&name, options.dry_run, detail)).await
+}
+
+/// Makes `change`, or says what it would do.
+async fn change_server(
+    state: &ApiState,
+    caller: &Caller,
+    change: EntryChange,
+    (name, dry_run, detail): (&ServerName, bool, String),
+) -> Result<WithEtag<ServerChanged>, Problem> {
+    let plan = if dry_run {
+        state.writer.plan(&change).await?
+    } else {
+        let record = (&*caller.actor(), &*detail);
+        state.writer.apply(&change, record).await?.0
+    };
+    let shown = ShownServers::read(state);
+    let now = shown.find(name.as_str()).ok();
+    let now = now.map(|name| shown.show_with_etag(&name));
+    let (server, etag) = now.map_or((None, None), |now| (Some(now.body), now.etag));
+    let body = ServerChanged {
+        server,
+        plan,
+        dry_run,
+    };
+    Ok(WithEtag { body, etag })
+}
+
+/// The servers of the files and of the store at one moment.
+struct ShownServers<'s> {
+    state: &'s ApiState,
+    config: Config,
+    entries: Vec<StoredEntry>,
+}
+
+impl<'s> ShownServers<'s> {
+    fn read(state: &'s ApiState) -> Self {
+        let mut entries = state.writer.entries();
+        entries.retain(|stored| stored.entry.key.section == EntrySection::Servers);
+        Self {
+            config: state.writer.running(),
+            entries,
+            state,
+        }
+    }
+
+    /// The names of all, also of those that do not count.
+    fn names(&self) -> Vec<String> {
+        let running = self.config.servers.keys().map(ToString::to_string);
+        let stored = self
+            .entries
+            .iter()
+            .map(|stored| stored.entry.key.name.clone());
+        let mut names: Vec<String> = running.chain(stored).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// The server that `written`, a name or an id, means.
+    fn find(&self, written: &str) -> Result<ServerName, Problem> {
+        let id = written.strip_prefix("srv_").unwrap_or(written);
+        let id = Uuid::parse_str(id).ok();
+        let names = self.names();
+        let mut names = names.iter();
+        let found = names.find(|name| *name == written || id == Some(server_uuid(name)));
+        let found = found.and_then(|name| ServerName::parse(name).ok());
+        found.ok_or_else(|| Problem::not_found(format_args!("server `{written}`")))
+    }
+
+    fn stored(&self, name: &str) -> Option<&StoredEntry> {
+        let mut entries = self.entries.iter();
+        entries.find(|stored| stored.entry.key.name == name)
+    }
+
+    fn show_with_etag(&self, name: &ServerName) -> WithEtag<ServerResource> {
+        let stored = self.stored(name.as_str());
+        WithEtag {
+            etag: stored.map(|stored| etag::of_version(stored.changed)),
+            body: self.show(name.as_str()),
+        }
+    }
+
+    fn show(&self, name: &str) -> ServerResource {
+        let parsed = ServerName::parse(name).ok();
+        let key = EntryKey::new(EntrySection::Servers, name);
+        let place = self.config.entries.in_files.get(&key);
+        let stored = self.stored(name).filter(|_| place.is_none());
+        let running = parsed
+            .as_ref()
+            .and_then(|name| self.config.servers.get(name));
+        let config = match (stored, running) {
+            (Some(stored), _) => mask_config(&stored.entry.document),
+            (None, Some(server)) => shorten_auth(server.to_display()),
+            (None, None) => Value::Null,
+        };
+        let backend = parsed
+            .as_ref()
+            .and_then(|name| self.state.proxy.backends().get(name));
+        let report = backend.map(|backend| backend.report());
+        let mut faulty = self.config.entries.faulty.iter();
+        let fault = faulty.find(|faulty| faulty.key == key);
+        let reason = report.as_ref().and_then(|report| report.reason.clone());
+        ServerResource {
+            id: format!("srv_{}", server_uuid(name)),
+            name: name.to_owned(),
+            source: source_of(place, stored),
+            config,
+            state: report.map(|report| report.state.as_str()),
+            reason: fault.map(|faulty| faulty.fault.clone()).or(reason),
+            tools: parsed.map_or(0, |name| {
+                let catalog = self.state.proxy.catalog_store().catalog_of(&name);
+                catalog.counts(&name).tools
+            }),
+        }
+    }
+}
+
+fn source_of(place: Option<&FilePlace>, stored: Option<&StoredEntry>) -> EntrySource {
+    match (place, stored) {
+        (_, Some(stored)) => EntrySource::Store {
+            created: stored.created.to_string(),
+            changed: stored.changed.to_string(),
+        },
+        (Some(place), None) => EntrySource::File {
+            file: place.file.clone(),
+            line: place.line,
+        },
+        // A gateway that was given its config otherwise.
+        (None, None) => EntrySource::File {
+            file: "environment".to_owned(),
+            line: 1,
+        },
+    }
+}
+
+/// The id of the server `name`: everywhere the same.
+fn server_uuid(name: &str) -> Uuid {
+    Uuid::new_v5(&Uuid::NAMESPACE_OID, format!("server {name}").as_bytes())
+}
+
+fn key_of(name: &ServerName) -> EntryKey {
+    EntryKey::new(EntrySection::Servers, name.as_str())
+}
+
+fn parse_name(name: &str) -> Result<ServerName, Problem> {
+    ServerName::parse(name)
+        .map_err(|invalid| Problem::new(ProblemType::Unprocessable, invalid.to_string()))
+}
+
+/// What a document says, with `auth` as its type alone.
+fn mask_config(document: &str) -> Value {
+    shorten_auth(mask_document(document))
+}
+
+fn shorten_auth(mut config: Value) -> Value {
+    if let Some(auth) = config.get_mut("auth") {
+        let kind = auth.get("type").cloned().unwrap_or_else(|| "none".into());
+        let configured = kind != "none";
+        *auth = serde_json::json!({ "type": kind, "configured": configured });
+    }
+    config
+}
+
+/// Makes the changes of a JSON merge patch (RFC 7396).
+fn merge_patch(target: &mut Value, patch: Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch;
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(serde_json::Map::new());
+    }
+    let Some(object) = target.as_object_mut() else {
+        return;
+    };
+    for (key, value) in patch {
+        if value.is_null() {
+            object.remove(&key);
+        } else {
+            merge_patch(object.entry(key).or_insert(Value::Null), value);
+        }
+    }
+}
+
+/// The keys that differ, for the audit: what they say may be secret.
+fn changed_keys(old: &Value, new: &Value) -> String {
+    let empty = serde_json::Map::new();
+    let (old, new) = (
+        old.as_object().unwrap_or(&empty),
+        new.as_object().unwrap_or(&empty),
+    );
+    let all = old
+        .keys()
+        .chain(new.keys().filter(|key| !old.contains_key(*key)));
+    let changed: Vec<&str> = all
+        .filter(|key| old.get(*key) != new.get(*key))
+        .map(String::as_str)
+        .collect();
+    format!("changed: {}", changed.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn patches_merge() {
+        // The examples of RFC 7396, appendix A.
+        let rows = [
+            (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
+            (
+                json!({"a": "b"}),
+                json!({"b": "c"}),
+                json!({"a": "b", "b": "c"}),
+            ),
+            (json!({"a": "b"}), json!({"a": null}), json!({})),
+            (json!({"a": ["b"]}), json!({"a": "c"}), json!({"a": "c"})),
+            (
+                json!({"a": {"b": "c"}}),
+                json!({"a": {"b": "d", "c": null}}),
+                json!({"a": {"b": "d"}}),
+            ),
+            (
+                json!({"e": null}),
+                json!({"a": 1}),
+                json!({"e": null, "a": 1}),
+            ),
+            (
+                json!([1, 2]),
+                json!({"a": "b", "c": null}),
+                json!({"a": "b"}),
+            ),
+            (
+                json!({}),
+                json!({"a": {"bb": {"ccc": null}}}),
+                json!({"a": {"bb": {}}}),
+            ),
+        ];
+        for (mut target, patch, expect) in rows {
+            merge_patch(&mut target, patch);
+            assert_eq!(target, expect);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Changes entries of the config that stand in the store, and the running gateway with them.
+
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
+
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+use tokio::{sync::Mutex, task::spawn_blocking};
+
+use super::{
+    ConfigSource, authorization::notify_others, config_diff::differences, reload::Reloader,
+    storage::StorageKeeper,
+};
+use crate::{
+    api::{ChangePlan, ConfigWriter},
+    audit::EventKind,
+    clock,
+    config::{Config, LoadedConfig},
+    config_change::{ChangeError, EntryChange, EntryPrecondition},
+    store::{EntryWrite, StoreError, StoredEntry},
+};
+
+/// Changes entries, one at a time.
+pub(super) struct EntryWriter {
+    source: OnceLock<Arc<ConfigSource>>,
+    reloader: Arc<Reloader>,
+    storage: Arc<StorageKeeper>,
+    /// Held from the check to the end of a change: two that are right alone need not be so together.
+    writing: Mutex<()>,
+}
+
+impl fmt::Debug for EntryWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EntryWriter").finish_non_exhaustive()
+    }
+}
+
+impl EntryWriter {
+    pub(super) fn new(reloader: &Arc<Reloader>, storage: &Arc<StorageKeeper>) -> Self {
+        Self {
+            source: OnceLock::new(),
+            reloader: Arc::clone(reloader),
+            storage: Arc::clone(storage),
+            writing: Mutex::default(),
+        }
+    }
+
+    /// Where the config comes from; only the first counts.
+    pub(super) fn set_source(&self, source: &Arc<ConfigSource>) {
+        drop(self.source.set(Arc::clone(source)));
+    }
+
+    /// The config with `change`, if that is right.
+    async fn load(&self, change: &EntryChange) -> Result<Config, ChangeError> {
+        let source = Arc::clone(self.source.get().ok_or(ChangeError::NoStore)?);
+        let asked = change.clone();
+        let loaded = spawn_blocking(move || source.load_with(Some(asked))).await;
+        let loaded = loaded.map_err(|error| ChangeError::Rejected(error.to_string()))?;
+        let loaded: LoadedConfig = loaded.map_err(ChangeError::Files)?;
+        change.check(&loaded)?;
+        Ok(loaded.config)
+    }
+
+    /// Checks that `change` may be made to what the store has.
+    fn check_precondition(&self, change: &EntryChange) -> Result<(), ChangeError> {
+        let key = &change.key;
+        let running = self.reloader.running();
+        if let Some(place) = running.entries.in_files.get(key) {
+            return Err(match change.precondition {
+                EntryPrecondition::Absent => ChangeError::Exists(key.clone()),
+                EntryPrecondition::Present | EntryPrecondition::Version(_) => ChangeError::InFile {
+                    key: key.clone(),
+                    place: place.to_string(),
+                },
+            });
+        }
+        let entries = self.entries();
+        let found = entries.iter().find(|stored| stored.entry.key == *key);
+        match (change.precondition, found) {
+            (EntryPrecondition::Absent, Some(_)) => Err(ChangeError::Exists(key.clone())),
+            (EntryPrecondition::Present | EntryPrecondition::Version(_), None) => {
+                Err(ChangeError::Missing(key.clone()))
+            }
+            (EntryPrecondition::Version(version), Some(found)) if version != found.changed => {
+                Err(ChangeError::Conflict {
+                    key: key.clone(),
+                    current: found.changed,
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn write(&self, change: &EntryChange) -> Result<Timestamp, ChangeError> {
+        let store = self.storage.store().ok_or(ChangeError::NoStore)?;
+        let (key, now) = (&change.key, clock::now());
+        let expected = match change.precondition {
+            EntryPrecondition::Version(version) => Some(version),
+            EntryPrecondition::Absent | EntryPrecondition::Present => None,
+        };
+        let written = match (change.to_entry(), change.precondition) {
+            (Some(entry), EntryPrecondition::Absent) => {
+                let added = store.entries.add(&entry, now).await;
+                return added.map_err(|error| {
+                    if let StoreError::EntryExists { entry } = error {
+                        ChangeError::Exists(entry)
+                    } else {
+                        ChangeError::Store(error)
+                    }
+                });
+            }
+            (Some(entry), _) => store.entries.replace(&entry, expected, now).await?,
+            (None, _) => store.entries.remove(key, expected).await?,
+        };
+        match written {
+            EntryWrite::Done(version) => Ok(version),
+            EntryWrite::Missing => Err(ChangeError::Missing(key.clone())),
+            EntryWrite::Conflict(current) => Err(ChangeError::Conflict {
+                key: key.clone(),
+                current,
+            }),
+        }
+    }
+
+    fn to_plan(&self, config: &Config) -> ChangePlan {
+        let running = self.reloader.running();
+        ChangePlan::of(&running, config, differences(&running, config))
+    }
+
+    async fn apply_change(
+        &self,
+        change: &EntryChange,
+        (actor, detail): (&str, &str),
+    ) -> Result<(ChangePlan, Timestamp), ChangeError> {
+        let _writing = self.writing.lock().await;
+        self.check_precondition(change)?;
+        let config = self.load(change).await?;
+        let plan = self.to_plan(&config);
+        Reloader::check(&config).map_err(|refused| ChangeError::Rejected(refused.to_string()))?;
+        let version = self.write(change).await?;
+        let subject = change.key.to_string();
+        self.reloader
+            .record(EventKind::ConfigChanged, &subject, actor, detail);
+        // What was written counts whatever happens now: the store is read again, and so are the files.
+        if let Err(error) = self.storage.reread_quietly().await {
+            tracing::warn!(%error, "the store was changed but cannot be read again");
+        }
+        let reloader = Arc::clone(&self.reloader);
+        let reloaded = spawn_blocking(move || reloader.reload(&config).map(drop)).await;
+        if let Ok(Err(refused)) = reloaded {
+            return Err(ChangeError::Rejected(refused.to_string()));
+        }
+        notify_others(self.storage.data_dir(), "a changed entry of the config").await;
+        Ok((plan, version))
+    }
+}
+
+impl ConfigWriter for EntryWriter {
+    fn running(&self) -> Config {
+        self.reloader.running()
+    }
+
+    fn entries(&self) -> Vec<StoredEntry> {
+        self.storage.config_input().borrow().entries.clone()
+    }
+
+    fn plan<'a>(
+        &'a self,
+        change: &'a EntryChange,
+    ) -> BoxFuture<'a, Result<ChangePlan, ChangeError>> {
+        Box::pin(async move {
+            self.check_precondition(change)?;
+            let config = self.load(change).await?;
+            Ok(self.to_plan(&config))
+        })
+    }
+
+    fn apply<'a>(
+        &'a self,
+        change: &'a EntryChange,
+        record: (&'a str, &'a str),
+    ) -> BoxFuture<'a, Result<(ChangePlan, Timestamp), ChangeError>> {
+        Box::pin(self.apply_change(change, record))
+    }
+}

@@ -1,0 +1,6 @@
+//! The admin API over HTTP, against a gateway with a file, a store and the built-in server.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod harness;
+mod openapi;
+mod servers;

@@ -13,13 +13,13 @@ mod problem;
 mod response;
 mod servers;
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use aide::{
-    axum::{ApiRouter, routing::get_with},
+    axum::ApiRouter,
     openapi::{Info, OpenApi},
 };
-use axum::{Extension, body::Body, response::IntoResponse};
+use axum::{Extension, body::Body, response::IntoResponse, routing::get};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{HeaderValue, Request, Response, header::CONTENT_TYPE};
@@ -30,9 +30,10 @@ use crate::{
     config::Config,
     config_change::{ChangeError, EntryChange},
     proxy::Proxy,
-    store::StoredEntry,
+    status::Status,
+    store::{Store, StoredEntry},
 };
-pub(crate) use caller::Caller;
+pub(crate) use caller::ApiCaller;
 pub use caller::Role;
 pub use plan::ChangePlan;
 pub use problem::{Problem, ProblemType};
@@ -69,8 +70,12 @@ pub trait ConfigWriter: std::fmt::Debug + Send + Sync {
 /// What operations work with.
 #[derive(Debug)]
 pub(crate) struct ApiState {
-    proxy: Arc<Proxy>,
-    writer: Arc<dyn ConfigWriter>,
+    pub(crate) proxy: Arc<Proxy>,
+    pub(crate) status: Arc<Status>,
+    pub(crate) writer: Arc<dyn ConfigWriter>,
+    /// `None`: there is none, and nothing can be changed.
+    pub(crate) store: Option<Store>,
+    pub(crate) data_dir: PathBuf,
 }
 
 /// The API.
@@ -81,9 +86,9 @@ pub(crate) struct Api {
 
 impl Api {
     /// The operations on a gateway.
-    pub(crate) fn new(proxy: Arc<Proxy>, writer: Arc<dyn ConfigWriter>) -> Self {
+    pub(crate) fn new(state: ApiState) -> Self {
         let (router, description) = describe();
-        let state = Arc::new(ApiState { proxy, writer });
+        let state = Arc::new(state);
         Self {
             router: router
                 .layer(Extension(Arc::new(description)))
@@ -91,7 +96,7 @@ impl Api {
         }
     }
 
-    /// Answers a request; its extension is the [`Caller`], where somebody has signed in.
+    /// Answers a request; its extension is the [`ApiCaller`], where somebody has signed in.
     pub(crate) async fn handle(&self, request: Request<Bytes>) -> Response<Body> {
         let mut router = self.router.clone();
         match router.call(request.map(Body::from)).await {
@@ -122,21 +127,11 @@ pub fn openapi() -> Bytes {
     describe().1
 }
 
+/// Every operation; each room of them has routes of its own.
 fn router() -> ApiRouter<Arc<ApiState>> {
     ApiRouter::new()
-        .api_route(
-            "/api/v1/servers",
-            get_with(servers::list, |op| op.id("listServers"))
-                .post_with(servers::create, |op| op.id("createServer")),
-        )
-        .api_route(
-            "/api/v1/servers/{server}",
-            get_with(servers::show, |op| op.id("getServer"))
-                .put_with(servers::replace, |op| op.id("replaceServer"))
-                .patch_with(servers::patch, |op| op.id("patchServer"))
-                .delete_with(servers::delete, |op| op.id("deleteServer")),
-        )
-        .route("/api/v1/openapi.json", axum::routing::get(show_description))
+        .merge(servers::routes())
+        .route("/api/v1/openapi.json", get(show_description))
         .fallback(async || Problem::not_found("such path"))
 }
 

@@ -24,7 +24,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    api::Api,
+    api::{Api, ApiState},
     backend::Backends,
     config::{Config, Listen},
     egress::EgressError,
@@ -212,6 +212,18 @@ impl GatewayCore {
         tokio::time::sleep(ABORT_GRACE).await;
     }
 
+    /// What the API works with.
+    fn api_state(&self) -> ApiState {
+        let writer = Arc::clone(&self.entry_writer);
+        ApiState {
+            proxy: Arc::clone(&self.proxy),
+            status: Arc::clone(&self.status),
+            writer,
+            store: self.storage.store().cloned(),
+            data_dir: self.storage.data_dir().to_owned(),
+        }
+    }
+
     async fn wait_idle(&self) {
         while self.proxy.in_flight() > 0 {
             tokio::time::sleep(DRAIN_POLL_INTERVAL).await;
@@ -352,8 +364,7 @@ pub async fn start(
         core.storage.oauth().cloned(),
         &core.tasks,
     );
-    let writer = Arc::clone(&core.entry_writer);
-    edge.set_api(Api::new(Arc::clone(&core.proxy), writer));
+    edge.set_api(Api::new(core.api_state()));
     core.reloader.set_listener(ListenerHandle {
         edge: Arc::clone(&edge),
         certificates,

@@ -231,6 +231,9 @@ impl HttpEdge {
                 &format!("not found; {MCP_PATH_HINT}"),
             );
         };
+        if let (Route::Api, Some(api)) = (&route, self.api.get()) {
+            return Box::pin(api::handle(self, api, peer, request)).await;
+        }
         if !route.is_for_clients() {
             return self.answer(route, form, peer, request).await;
         }
@@ -336,9 +339,6 @@ impl HttpEdge {
             && let Some(endpoint) = self.oauth_endpoint(request.uri().path())
         {
             return Box::pin(oauth_server::answer(endpoint, self, oauth, peer, request)).await;
-        }
-        if let (Route::Api, Some(api)) = (&route, self.api.get()) {
-            return Box::pin(api::handle(self, api, peer, request)).await;
         }
         if let Some(answer) = self.answer_anybody(&route, peer, request) {
             return answer;

@@ -53,7 +53,7 @@ impl Role {
 
 /// Who sent a request, signed in.
 #[derive(Clone, Debug)]
-pub(crate) struct Caller {
+pub(crate) struct ApiCaller {
     /// The agent.
     pub agent: Arc<Agent>,
     /// What it may do.
@@ -62,7 +62,7 @@ pub(crate) struct Caller {
     pub address: PeerAddress,
 }
 
-impl Caller {
+impl ApiCaller {
     /// How the audit names it.
     pub(super) fn actor(&self) -> String {
         format!("{} from {}", self.agent.name, self.address)
@@ -75,7 +75,7 @@ macro_rules! access {
         $(#[$doc])*
         #[derive(Clone, Debug)]
         #[allow(dead_code, reason = "not every operation looks at who asks")]
-        pub(super) struct $name(pub(super) Caller);
+        pub(super) struct $name(pub(super) ApiCaller);
 
         impl<S: Send + Sync> FromRequestParts<S> for $name {
             type Rejection = Problem;
@@ -107,8 +107,8 @@ access! {
     Reader: [Role::Auditor, Role::Admin];
 }
 
-fn caller_in(parts: &Parts, roles: &[Role]) -> Result<Caller, Problem> {
-    let caller = parts.extensions.get::<Caller>().cloned();
+fn caller_in(parts: &Parts, roles: &[Role]) -> Result<ApiCaller, Problem> {
+    let caller = parts.extensions.get::<ApiCaller>().cloned();
     let caller = caller.ok_or_else(|| {
         let detail = "send an API key of an agent: `Authorization: Bearer KEY`";
         Problem::new(ProblemType::Unauthorized, detail)

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use aide::axum::{ApiRouter, routing::get_with};
 use axum::{Json, extract::State};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,7 @@ use uuid::Uuid;
 
 use super::{
     ApiState, ChangePlan,
-    caller::{AdminOnly, Caller, Reader},
+    caller::{AdminOnly, ApiCaller, Reader},
     etag,
     input::{Body, ChangeOptions, DryRun, InPath, Params},
     page::{Page, PageQuery},
@@ -92,6 +93,22 @@ pub(super) struct ServerChanged {
     plan: ChangePlan,
     /// Whether nothing was changed.
     dry_run: bool,
+}
+
+/// The operations on servers.
+pub(super) fn routes() -> ApiRouter<Arc<ApiState>> {
+    ApiRouter::new()
+        .api_route(
+            "/api/v1/servers",
+            get_with(list, |op| op.id("listServers")).post_with(create, |op| op.id("createServer")),
+        )
+        .api_route(
+            "/api/v1/servers/{server}",
+            get_with(show, |op| op.id("getServer"))
+                .put_with(replace, |op| op.id("replaceServer"))
+                .patch_with(patch, |op| op.id("patchServer"))
+                .delete_with(delete, |op| op.id("deleteServer")),
+        )
 }
 
 /// Lists the servers.
@@ -191,7 +208,7 @@ pub(super) async fn delete(
 /// Makes what `edit` says of the document of a server.
 async fn edit_server(
     state: &ApiState,
-    caller: &Caller,
+    caller: &ApiCaller,
     (path, options): (&ServerPath, ChangeOptions),
     edit: impl FnOnce(Value) -> Value,
 ) -> Result<WithEtag<ServerChanged>, Problem> {
@@ -222,7 +239,7 @@ async fn edit_server(
 /// Makes `change`, or says what it would do.
 async fn change_server(
     state: &ApiState,
-    caller: &Caller,
+    caller: &ApiCaller,
     change: EntryChange,
     (name, dry_run, detail): (&ServerName, bool, String),
 ) -> Result<WithEtag<ServerChanged>, Problem> {

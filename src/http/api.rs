@@ -13,7 +13,7 @@ use super::{
     request_log::refused_request,
 };
 use crate::{
-    api::{Api, Caller, Problem, ProblemType, Role},
+    api::{Api, ApiCaller, Problem, ProblemType, Role},
     auth::{AuthError, Credentials, Identity, MERGED_ROUTE},
     names::AgentId,
 };
@@ -59,7 +59,7 @@ async fn caller_of(
     edge: &HttpEdge,
     peer: &RequestPeer,
     request: &Request<Incoming>,
-) -> Result<Caller, AuthError> {
+) -> Result<ApiCaller, AuthError> {
     let resource_server = edge.resource_server.load();
     let shown = Credentials {
         headers: request.headers(),
@@ -70,7 +70,7 @@ async fn caller_of(
     };
     let directory = edge.proxy.governance().directory();
     let identity = directory.authenticate_signed_in(shown).await?;
-    Ok(Caller {
+    Ok(ApiCaller {
         role: role_of(&identity),
         agent: identity.agent,
         address: peer.address,

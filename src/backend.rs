@@ -22,7 +22,10 @@ mod transport;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, atomic::Ordering},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 pub(crate) use crate::launcher::Confined;
@@ -66,6 +69,8 @@ pub(crate) use transport::pipe::{LineExcess, Lines, OutputLine, push_line};
 pub(crate) use transport::stdio::exit_reason::reason_from_stderr;
 use transport::stdio::process_launcher::Launcher;
 
+/// The reason of a server of an agent that nobody has used.
+const UNUSED_REASON: &str = "not used yet; a session of its agent starts it";
 /// Pages of one list that are read; a server with more is reported.
 pub(crate) const PAGES_MAX: usize = 1_000;
 /// Pages without an item, one after the other, after which a list counts as one that does not end.
@@ -94,6 +99,8 @@ pub struct Backend {
     limiter: Arc<FairLimiter>,
     /// Notifications of clients that wait for a connection.
     backlog: Backlog,
+    /// Whether it was begun to connect.
+    is_started: AtomicBool,
     /// Calls that ended, and how.
     pub stats: Stats,
 }
@@ -144,12 +151,17 @@ impl Backend {
             };
             catalog.set_phase(InstancePhase::Down { failure });
             connector.shared.state_machine().apply(event, reason);
+        } else if name.is_of_agent() {
+            let reason = Some(UNUSED_REASON.to_owned());
+            let machine = connector.shared.state_machine();
+            machine.apply(ServerEvent::FellAsleep, reason);
         }
         Self {
             name: name.clone(),
             breaker: Arc::clone(&connector.shared.breaker),
             limiter: FairLimiter::new(config.limits.in_flight, config.limits.queue),
             backlog: Backlog::default(),
+            is_started: AtomicBool::new(false),
             service: Service::new(),
             live_config,
             connector,
@@ -200,13 +212,19 @@ impl Backend {
         });
     }
 
-    /// Begins to connect, in the background, unless the server is switched off.
-    pub fn start(&self) {
-        if !self.is_enabled() {
-            return;
+    /// Begins to connect, in the background, unless the server is switched off or that was begun before;
+    /// whether it does.
+    pub fn start(&self) -> bool {
+        if !self.is_enabled() || self.is_started.swap(true, Ordering::SeqCst) {
+            return false;
         }
+        self.connect();
+        true
+    }
+
+    fn connect(&self) {
         if let Some(replicas) = &self.replicas {
-            return replicas.backends().for_each(|replica| replica.start());
+            return replicas.backends().for_each(|replica| replica.connect());
         }
         let instance = Arc::clone(&self.catalog);
         self.connector.tasks.spawn(

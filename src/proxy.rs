@@ -8,6 +8,7 @@ mod lifecycle_audit;
 mod listen_streams;
 mod lists;
 mod notifications;
+mod on_demand;
 mod persistence;
 mod response;
 mod routing;
@@ -53,6 +54,7 @@ use crate::{
     store::Store,
     task::{InFlight, Tasks},
 };
+use on_demand::UsedOwners;
 use persistence::SessionPersistence;
 use session_filter::ProxySessionFilter;
 use sign_in::SignInAnswer;
@@ -69,6 +71,7 @@ pub struct Proxy {
     sessions: Sessions,
     limiter: Arc<Limiter>,
     sign_ins: SignIns,
+    used_owners: UsedOwners,
     settings: ArcSwap<ProxySettings>,
     /// Requests that are being answered, but for listen streams.
     in_flight: InFlight,
@@ -135,6 +138,7 @@ impl Proxy {
             catalog_store,
             limiter: Arc::clone(backends.limiter()),
             sign_ins: SignIns::default(),
+            used_owners: UsedOwners::default(),
             backends,
             sessions: Sessions::new(
                 config.limits.sessions_per_agent,
@@ -153,8 +157,10 @@ impl Proxy {
         self.governance.spawn_auth_failure_notices(&self.tasks);
         self.start_persistence();
         for backend in self.backends.all() {
-            self.start_server(&backend);
+            self.start_if_used(&backend);
         }
+        let used = Arc::clone(self).start_used_servers();
+        self.tasks.spawn("servers of agents", used);
         self.tasks.spawn(
             "list changes to clients",
             Arc::clone(self).notify_list_changes(),
@@ -168,7 +174,9 @@ impl Proxy {
     }
 
     fn start_server(self: &Arc<Self>, backend: &Arc<Backend>) {
-        backend.start();
+        if !backend.start() && backend.is_enabled() {
+            return;
+        }
         self.record_server_events(backend);
         self.move_displaced_subscriptions(backend);
         crate::discovery::start(backend, &self.catalog_store, &self.tasks);
@@ -195,7 +203,7 @@ impl Proxy {
         self.backends.retire(old, drain_timeout);
         self.catalog_store.replace(config, &self.backends);
         for backend in fresh {
-            self.start_server(&backend);
+            self.start_if_used(&backend);
             if changes.changed.contains(&backend.name) {
                 self.renew_subscriptions(backend);
             }
@@ -271,6 +279,7 @@ impl Proxy {
         if self.is_draining() && call.method != Method::Ping {
             return Box::pin(self.reject_while_draining(call)).await;
         }
+        self.start_servers_of(&call.client.agent);
         if let Some(held_back) = self.refusal_backoff(&call).await {
             return Err(held_back.to_raw());
         }
@@ -479,6 +488,7 @@ impl Proxy {
     pub fn initialize(&self, session: &Session, opening: ClientInfo) -> Raw {
         let revision = opening.revision;
         session.initialize(opening);
+        self.start_servers_of(&session.agent);
         self.mark_lists_seen(session);
         let introduction = self.server_info(session.list_viewer(), (session.kind, Era::Legacy));
         legacy::initialize_result(revision, &introduction)

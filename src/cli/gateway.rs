@@ -91,6 +91,10 @@ pub(super) async fn with(
             return code;
         }
     };
+    match target.agent {
+        None => core.proxy.start_all_servers(),
+        Some(_) => core.proxy.start_servers_of(&agent),
+    }
     let gateway = Gateway {
         core,
         agent,

@@ -53,6 +53,8 @@ pub struct CatalogStore {
     changed: watch::Sender<u64>,
     /// Servers of which it is not known yet what they offer.
     pending: watch::Sender<HashSet<ServerName>>,
+    /// When the agents first used servers of their own, which nobody started before.
+    first_uses: Mutex<HashMap<ServerName, Instant>>,
     /// When the first client came that servers can ask something.
     interactive_client_seen: watch::Sender<Option<Instant>>,
     /// Servers of which it is not known yet what they offer to such clients.
@@ -163,7 +165,8 @@ impl CatalogStore {
     /// An empty catalog that waits for every enabled server.
     pub fn new(config: &Config, backends: &Backends, stop: CancellationToken) -> Self {
         let enabled = backends.all().filter(|backend| backend.is_enabled());
-        let awaited: HashSet<_> = enabled.map(|backend| backend.name.clone()).collect();
+        let started = enabled.filter(|backend| !backend.name.is_of_agent());
+        let awaited: HashSet<_> = started.map(|backend| backend.name.clone()).collect();
         let plan = CatalogPlan::new(config, backends);
         let offers = ServerCatalogs::default();
         let state = CatalogState {
@@ -180,6 +183,7 @@ impl CatalogStore {
             interactive_client_seen: watch::channel(None).0,
             pending_interactive: watch::channel(awaited.clone()).0,
             pending: watch::channel(awaited).0,
+            first_uses: Mutex::default(),
             unsaved: Mutex::default(),
             saved: Mutex::default(),
             listed: Notify::new(),
@@ -353,6 +357,7 @@ impl CatalogStore {
         lock(&self.saved).retain(|name, _| present.contains_key(name));
         self.schema_reports
             .send_modify(|schemas| schemas.retain(|name, _| present.contains_key(name)));
+        lock(&self.first_uses).retain(|name, _| present.contains_key(name));
         // Nobody waits for servers that come with a change: lists are told of them.
         for awaited in [&self.pending, &self.pending_interactive] {
             awaited.send_if_modified(|awaited| {
@@ -368,10 +373,25 @@ impl CatalogStore {
         self.changed.subscribe()
     }
 
+    /// Notes that the agent who owns `server` uses it from now on: its first lists wait for it, unless an
+    /// earlier listing is served.
+    pub fn expect_listing(&self, server: &ServerName) {
+        if self.listing(server).is_none() {
+            lock(&self.first_uses).insert(server.clone(), Instant::now());
+            self.pending
+                .send_if_modified(|awaited| awaited.insert(server.clone()));
+        }
+    }
+
     /// Waits until all servers of `scope` have listed or failed, but no longer than `patience`
-    /// after the start.
+    /// after the start, or after the first use of servers that wait for one.
     pub async fn wait_ready(&self, (owners, scope): (&OwnerSet, &Scope), patience: Duration) {
-        let end = self.start + patience;
+        let first_use = owners.agent().and_then(|_| {
+            let uses = lock(&self.first_uses);
+            let uses = uses.iter().filter(|(server, _)| owners.sees(server));
+            uses.map(|(_, at)| *at).max()
+        });
+        let end = first_use.unwrap_or(self.start) + patience;
         self.wait_until_listed(&self.pending, (owners, scope), end)
             .await;
     }
@@ -450,7 +470,8 @@ impl CatalogStore {
     /// after the start, when no first list waits any longer, some server has something to list.
     pub fn has_lists(&self, patience: Duration) -> bool {
         let is_over = Instant::now() >= self.start + patience;
-        self.is_ready() || is_over && !self.current.load().offers.plain.is_empty()
+        let is_ready = self.pending.borrow().iter().all(ServerName::is_of_agent);
+        is_ready || is_over && !self.current.load().offers.plain.is_empty()
     }
 
     /// Whether it is known of every enabled server what it offers to `audience` beyond the rest.

@@ -52,6 +52,11 @@ impl OwnerSet {
         self.workspace.is_none() && self.agent.is_none()
     }
 
+    /// The agent who sees servers of its own.
+    pub fn agent(&self) -> Option<AgentId> {
+        self.agent
+    }
+
     /// What a server without an owner that is called `name` would be called as one of these owners; first as the
     /// agent's own, which hides that of its workspace.
     pub fn names_of(&self, name: &ServerName) -> impl Iterator<Item = ServerName> {

@@ -81,6 +81,12 @@ impl ServerName {
         self.parts().1.is_some()
     }
 
+    /// Whether an agent owns it: it runs for the sessions of that agent.
+    pub fn is_of_agent(&self) -> bool {
+        let owner = self.parts().1;
+        owner.is_some_and(|owner| owner.starts_with(AgentId::PREFIX))
+    }
+
     /// Whether this is what a text such as the first part of `server/item` calls the server: its name with or
     /// without the owner.
     pub fn is_called(&self, text: &str) -> bool {

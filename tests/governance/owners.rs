@@ -1,10 +1,13 @@
 //! Servers of workspaces and agents: nobody else sees them or reaches them, on any route, by any method.
 
 use serde_json::Value;
+use tollbridge::names::ServerName;
 
 use crate::{
     harness::{ANN, BOB, Server, keyed, records},
-    support::{Auto, Client, Front, Gateway, TestGateway, client::Who, soon, value},
+    support::{
+        Auto, Client, Era, Front, Gateway, TestGateway, Transport, client::Who, soon, value,
+    },
 };
 
 /// Ann and Bob are in two workspaces, and Ann has a server of her own.
@@ -266,6 +269,8 @@ async fn a_status_has_the_servers_that_are_seen() {
 #[tokio::test]
 async fn list_changes_are_told_to_those_who_see_them() {
     let stage = Workspaces::new().await;
+    // Her own server is listed then, which is news too.
+    stage.tools(ANN, Front::Modern, "/mcp").await;
     let [ann, bob] = [
         stage.client(ANN, Front::Streamable, "/mcp").await,
         stage.client(BOB, Front::Streamable, "/mcp").await,
@@ -304,4 +309,75 @@ async fn records_have_the_whole_name() {
     let last = all.last().unwrap();
     assert_eq!(last.server.as_deref(), Some("lab@science"));
     stage.stop().await;
+}
+
+/// It is not started before a session of its agent needs it, and each of those has a process of its own.
+#[tokio::test]
+async fn a_server_of_an_agent_runs_for_its_sessions() {
+    let (shared, notes) = (
+        Server::start().await,
+        Server::over(Transport::Stdio, Era::Legacy).await,
+    );
+    let config = TestGateway::new()
+        .setting(&keyed(AGENTS))
+        .server("shared", &shared.backend)
+        .server(&format!("\"{NOTES}\""), &notes.backend);
+    let gateway = config.start().await;
+    let tools = async |who: Who<'_>| {
+        let client = gateway.client_of(who, Front::Streamable, "/mcp").await;
+        let tools = client.list("tools").await;
+        let has = tools.iter().any(|tool| tool["name"] == "mcp_notes_echo");
+        (client, has)
+    };
+    let (bob, has) = tools(BOB).await;
+    assert!(!has);
+    assert_eq!(notes.backend.greeted(), 0);
+    // The first list waits for it.
+    let (first, has) = tools(ANN).await;
+    assert!(has);
+    let (second, has) = tools(ANN).await;
+    assert!(has);
+    notes.backend.open_until(0).await;
+    let listed = notes.backend.greeted();
+    for (at, client) in [&first, &second].into_iter().enumerate() {
+        for id in ["7", "8"] {
+            client
+                .ask(id, "tools/call", r#""name":"mcp_notes_echo""#)
+                .await;
+            client.answer(id).await.value();
+        }
+        notes.backend.open_until(at + 1).await;
+    }
+    assert_eq!(notes.backend.greeted(), listed + 2);
+    first.end().await;
+    notes.backend.open_until(1).await;
+    second.end().await;
+    notes.backend.open_until(0).await;
+    bob.end().await;
+    gateway.stop().await;
+    // What it listed before is served at once, and it is not started for that alone.
+    let gateway = config.start().await;
+    let greeted = notes.backend.greeted();
+    let seen = gateway.running.core().proxy.catalog_store();
+    let name = ServerName::parse(NOTES).unwrap();
+    assert!(seen.stored_at(&name).is_some());
+    assert_eq!(notes.backend.greeted(), greeted);
+    gateway.stop().await;
+}
+
+/// A call finds a tool of a server that nobody has listed yet.
+#[tokio::test]
+async fn a_call_starts_the_server_of_its_agent() {
+    let notes = Server::over(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new().setting(&keyed(AGENTS));
+    let gateway = gateway.server(&format!("\"{NOTES}\""), &notes.backend);
+    let gateway = gateway.start().await;
+    for front in [Front::Modern, Front::Streamable, Front::Stdio] {
+        let client = gateway.client_of(ANN, front, "/mcp").await;
+        client
+            .ask("1", "tools/call", r#""name":"mcp_notes_echo""#)
+            .await;
+        client.answer("1").await.value();
+    }
+    gateway.stop().await;
 }

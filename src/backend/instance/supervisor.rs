@@ -23,6 +23,7 @@ use crate::{
         BackendError, credential::CredentialSource, link::pending::PendingRequests,
         live_config::LiveConfig, state_machine::ServerEvent,
     },
+    config::Isolation,
     mcp::{Era, Method, Raw},
 };
 
@@ -256,6 +257,11 @@ impl BackendConnector {
         }
     }
 
+    /// Whether no client is ever served by the catalog's program, which then ends once it was listed.
+    fn is_for_lists_only(&self) -> bool {
+        self.server.is_of_agent() && self.config().isolation == Isolation::Session
+    }
+
     /// Ends the link once no client has used it for as long as it is kept; completes then. What we
     /// ask ourselves is no use of it, but is waited for.
     async fn wait_unused(&self, instance: &Instance, requests: &PendingRequests) {
@@ -266,7 +272,9 @@ impl BackendConnector {
                 rewrites.changed().await;
                 continue;
             }
-            idle_timeout(instance, &self.live_config).await;
+            if !self.is_for_lists_only() {
+                idle_timeout(instance, &self.live_config).await;
+            }
             let sleeps = self.config().sleeps;
             if sleeps && self.shared.are_lists_read() && requests.close_if_unused() {
                 return;

@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use super::{Resolver, quoted_or_hidden};
 use crate::{
     config::{
-        Root, Server, Transport, diagnostics::report::Diagnostic, file,
+        Isolation, Root, Server, Transport, diagnostics::report::Diagnostic, file,
         model::items::ItemKindSection, node::ValuePath, units::Time,
     },
     names::ServerName,
@@ -25,7 +25,10 @@ impl Resolver<'_> {
             let at = at.child(&name);
             match ServerName::parse(&name) {
                 Ok(name) => {
-                    if let Some(server) = self.server(server, locality, &at) {
+                    if let Some(mut server) = self.server(server, locality, &at) {
+                        if name.is_of_agent() {
+                            set_agent_defaults(&mut server, &at);
+                        }
                         resolved.insert(name, server);
                     }
                 }
@@ -192,6 +195,14 @@ impl Resolver<'_> {
             );
         }
     }
+}
+
+/// Of a server that an agent owns each of its sessions has a process, and nothing runs between them.
+fn set_agent_defaults(server: &mut Server, at: &ValuePath<'_>) {
+    if !at.child("isolation").is_written() {
+        server.isolation = Isolation::Session;
+    }
+    server.sleeps |= matches!(server.transport, Transport::Stdio(_));
 }
 
 fn root_help(written: &str) -> String {

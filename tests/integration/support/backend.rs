@@ -339,6 +339,21 @@ impl Backend {
         self.requests.lock().await.try_recv().ok()
     }
 
+    /// Waits until so many connections are open.
+    #[allow(dead_code, reason = "only tests of owners count them")]
+    pub(crate) async fn open_until(&self, count: usize) {
+        let open = || {
+            let conns = lock(&self.script.conns);
+            conns.iter().filter(|it| !it.closed.is_cancelled()).count()
+        };
+        let reached = async {
+            while open() != count {
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+        };
+        soon(&format!("{count} connections are open"), reached).await;
+    }
+
     /// Handshakes so far.
     pub(crate) fn greeted(&self) -> usize {
         self.script.greeted.load(Ordering::SeqCst)

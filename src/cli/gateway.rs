@@ -26,6 +26,7 @@ use super::{
     output::{OutputFormat, eprint, escape_terminal, to_single_line},
     process_context, report_failure, second_interrupt,
     server_summary::FoundServer,
+    usage_error,
 };
 use crate::{
     app::GatewayCore,
@@ -91,6 +92,14 @@ pub(super) async fn with(
             return code;
         }
     };
+    if let (Some(name), Scope::Server(server)) = (&target.agent, &target.scope)
+        && !core.proxy.sees_server(&agent, server)
+    {
+        core.stop().await;
+        return usage_error(&format!(
+            "the agent `{name}` does not see the server `{server}`"
+        ));
+    }
     match target.agent {
         None => core.proxy.start_all_servers(),
         Some(_) => core.proxy.start_servers_of(&agent),

@@ -160,7 +160,8 @@ impl GatewayTarget {
             request,
         });
         let name = match &self.scope {
-            Scope::Server(server) => server.as_str(),
+            // Here it is the one server, of nobody else.
+            Scope::Server(server) => server.local(),
             Scope::All | Scope::Profile(_) => GATEWAY_NAME,
         };
         let config = session

@@ -17,9 +17,10 @@ use super::{
 use crate::{
     backend::ServerState,
     catalog::{Kind, Lookup},
+    config::Config,
     control_socket,
     mcp::{Method, Raw, json},
-    names::Scope,
+    names::{Scope, ServerName, ServerOwner},
 };
 
 /// How a script knows what came of it.
@@ -68,6 +69,10 @@ impl ListArgs {
 
     async fn list_target(&self, target: GatewayTarget) -> ExitCode {
         let scope = target.scope.clone();
+        let sees = self
+            .target
+            .agent()
+            .map(|agent| server_filter(agent, &target.config));
         let target = match scope {
             // Which servers a profile shows anything of, no status says.
             Scope::Profile(_) => Ok(target),
@@ -79,10 +84,13 @@ impl ListArgs {
         };
         let mut is_whole = true;
         if let Some(socket) = &target.gateway_socket {
-            let servers = match running_servers(socket, &scope, self.wait).await {
+            let mut servers = match running_servers(socket, &scope, self.wait).await {
                 Ok(servers) => servers,
                 Err(error) => return report_failure(&error),
             };
+            if let Some(sees) = &sees {
+                servers.retain(|found| sees(&found.server));
+            }
             if let What::Servers = self.what {
                 return print_servers(&servers, self.json);
             }
@@ -145,6 +153,20 @@ impl ListArgs {
             table(&items, gateway, is_merged).print()
         };
         if complete { printed } else { ExitCode::FAILURE }
+    }
+}
+
+/// Which servers the agent called `name` sees, as far as the config says of which team it is.
+fn server_filter(name: &str, config: &Config) -> impl Fn(&str) -> bool + use<> {
+    let mut agents = config.agents.values();
+    let agent = agents.find(|agent| agent.name == name || agent.id.to_string() == name);
+    let agent = agent.map(|agent| (agent.id, agent.team.clone()));
+    move |server| {
+        let owner = ServerName::parse(server).map(|server| server.owner());
+        owner.is_ok_and(|owner| match &agent {
+            Some((id, team)) => owner.is_visible_to(*id, team.as_deref()),
+            None => owner == ServerOwner::Gateway,
+        })
     }
 }
 

@@ -258,6 +258,7 @@ impl CallContext {
             agent_id: self.agent().id,
             agent_name: self.agent().name.as_str().into(),
             team: self.agent().team.as_deref().map(Cow::from),
+            workspace: self.agent().team.as_deref().map(Cow::from),
             subject: user.map(|user| user.subject.as_str().into()),
             act: user.and_then(|user| user.actor.as_deref()).map(Cow::from),
             client: self.client.display_name(client_name).map(Cow::from),

@@ -152,8 +152,21 @@ impl Proxy {
             tracing::warn!(%error, "cannot list grants");
             Vec::new()
         });
-        found.retain(|grant| may_sign_in(grants, &grant.server, owner));
+        found.retain(|grant| {
+            may_sign_in(grants, &grant.server, owner) && self.is_seen_by(owner, &grant.server)
+        });
         found
+    }
+
+    /// Whether `owner` of grants sees `server`; the operator sees those of all workspaces and agents.
+    fn is_seen_by(&self, owner: GrantOwner, server: &ServerName) -> bool {
+        match owner {
+            GrantOwner::Agent(id) => {
+                let agent = self.governance.directory().current(id);
+                agent.is_some_and(|agent| self.sees_server(&agent, server))
+            }
+            GrantOwner::Gateway => true,
+        }
     }
 
     /// Where the browser with this binding goes in which `person` signs in to `server`.
@@ -168,6 +181,7 @@ impl Proxy {
         let owner = person.owner();
         let grants = self.backends.grants();
         let grants = grants.filter(|grants| may_sign_in(grants, server, owner));
+        let grants = grants.filter(|_| self.is_seen_by(owner, server));
         let grants = grants.ok_or_else(|| format!("nobody signs in to `{server}` here"))?;
         let base = self.sign_ins.base();
         let url = |path: &str| Url::parse(&format!("{base}{path}"));
@@ -234,6 +248,7 @@ impl Proxy {
         let owner = person.owner();
         let grants = self.backends.grants();
         let grants = grants.filter(|grants| may_sign_in(grants, server, owner));
+        let grants = grants.filter(|_| self.is_seen_by(owner, server));
         let grants = grants.ok_or_else(|| format!("nobody signs in to `{server}` here"))?;
         let revoked = grants.revoke(server, owner).await;
         revoked.map_err(|error| error.to_string())?;

@@ -13,6 +13,7 @@ mod issuer;
 mod list;
 mod login;
 mod logs;
+mod owners;
 mod reload;
 mod running_gateway;
 mod secrets;

@@ -308,6 +308,7 @@ async fn records_have_the_whole_name() {
     let all = records(&stage.gateway.config.data_dir);
     let last = all.last().unwrap();
     assert_eq!(last.server.as_deref(), Some("lab@science"));
+    assert_eq!(last.workspace.as_deref(), Some("science"));
     stage.stop().await;
 }
 

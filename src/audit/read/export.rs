@@ -49,13 +49,14 @@ pub fn export(
 }
 
 /// Members of a record, with where it stands.
-const COLUMNS: [&str; 29] = [
+const COLUMNS: [&str; 30] = [
     "chain",
     "id",
     "ts",
     "agent_id",
     "agent_name",
     "team",
+    "workspace",
     "subject",
     "act",
     "client",

@@ -180,6 +180,9 @@ pub struct Record<'a> {
     pub agent_name: Cow<'a, str>,
     /// The agent's team.
     pub team: Option<Cow<'a, str>>,
+    /// The workspace whose servers the agent sees: that of its team.
+    #[serde(default)]
+    pub workspace: Option<Cow<'a, str>>,
     /// The user behind the agent, as the issuer of their token calls them.
     pub subject: Option<Cow<'a, str>>,
     /// Who acts for the user, by the claim `act` of the token.
@@ -429,6 +432,7 @@ impl Opened<'_> {
             reconciled: None,
             agent_id: self.agent_id,
             agent_name: lock(self.agent_name),
+            workspace: self.team.clone().map(lock),
             team: self.team.map(lock),
             subject: self.subject.map(lock),
             act: self.act.map(lock),
@@ -490,6 +494,7 @@ impl Record<'_> {
         line.id("agent_id", "agent_", self.agent_id.0);
         line.text("agent_name", &self.agent_name);
         line.optional_text("team", self.team.as_deref());
+        line.optional_text("workspace", self.workspace.as_deref());
         line.optional_text("subject", self.subject.as_deref());
         line.optional_text("act", self.act.as_deref());
         line.optional_text("client", self.client.as_deref());

@@ -199,7 +199,7 @@ fn exports_are_safe_for_spreadsheets() {
     let entry = &entries(place.path(), chain)[1];
     let csv = write(ExportFormat::Csv);
     let (header, row) = csv.split_once("\r\n").unwrap();
-    assert_eq!(header.split(',').count(), 29);
+    assert_eq!(header.split(',').count(), 30);
     let row = row
         .replace(&chain.to_string(), "CHAIN")
         .replace(&id.to_string(), "ID");

@@ -207,7 +207,7 @@ fn exports_are_safe_for_spreadsheets() {
     assert_eq!(
         row,
         "CHAIN,ID,2026-01-01T00:00:00.000000Z,agent_00000000-0000-0000-0000-000000000000,\
-         \"'=HYPERLINK(\"\"http://x\"\")\",\"a,b\",,,two\\r\\nlines,,,github,,tools/call,\
+         \"'=HYPERLINK(\"\"http://x\"\")\",\"a,b\",science,,,two\\r\\nlines,,,github,,tools/call,\
          \\u001b[2J\\u202egnp.\\u009b1m,'\\t+1,,,allowed,,'@rule,15000,a b,12.345,17,4711,,,\
          1:OFFSET\r\n"
     );

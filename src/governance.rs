@@ -646,6 +646,8 @@ impl Governance {
         let known = self.storage.directory.current(agent.id);
         let profile = route_profile(scope);
         let known = known.filter(|agent| agent.enabled && may_use_route(agent, profile));
+        let sees = |agent: &Agent| !server.is_owned() || agent.sees_servers_of(&server.owner());
+        let known = known.filter(|agent| sees(agent));
         let rules =
             known.and_then(|agent| policy_set.rules_of(&agent, profile, &self.limiters).ok());
         match (rules, policy_set.server_rules(server)) {

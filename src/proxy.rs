@@ -279,7 +279,10 @@ impl Proxy {
         if self.is_draining() && call.method != Method::Ping {
             return Box::pin(self.reject_while_draining(call)).await;
         }
-        self.start_servers_of(&call.client.agent);
+        let owners = self.owners_seen_by(&call.client.agent);
+        if !owners.is_empty() {
+            Box::pin(self.prepare_for(owners)).await;
+        }
         if let Some(held_back) = self.refusal_backoff(&call).await {
             return Err(held_back.to_raw());
         }

@@ -117,8 +117,15 @@ impl Backends {
     pub fn depth(&self, scope: &Scope) -> u8 {
         let set = self.set.load();
         let deepest = match scope {
-            Scope::Server(name) => set.get(name).map(|backend| backend.depth()),
-            Scope::All | Scope::Profile(_) => set.values().map(|backend| backend.depth()).max(),
+            Scope::Server(name) => {
+                let called = set.values().filter(|it| it.name.is_called(name.as_str()));
+                called.map(|backend| backend.depth()).max()
+            }
+            // What others own is no matter of who asks; a loop through it shows itself to its callers.
+            Scope::All | Scope::Profile(_) => {
+                let shared = set.values().filter(|it| !it.name.is_owned());
+                shared.map(|backend| backend.depth()).max()
+            }
         };
         // What is in a loop counts as such, and no more.
         deepest.unwrap_or(0).min(HOPS_MAX) + 1

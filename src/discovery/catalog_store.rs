@@ -205,6 +205,11 @@ impl CatalogStore {
         seen_by(owners)
     }
 
+    /// Whether what is shown to who sees the servers of `owners` is at hand, and need not be built first.
+    pub fn has_view(&self, owners: &OwnerSet) -> bool {
+        owners.is_empty() || self.current.load().views.has(owners)
+    }
+
     /// Whether workspaces or agents own servers.
     pub fn has_owned_servers(&self) -> bool {
         !self.current.load().plan.owners.is_empty()
@@ -212,8 +217,7 @@ impl CatalogStore {
 
     /// Whether whoever sees the servers of `owners` sees `server`.
     pub fn sees(&self, owners: &OwnerSet, server: &ServerName) -> bool {
-        owners.sees(server)
-            && (owners.is_empty() || self.current.load().view_plan(owners).has(server))
+        owners.sees(server) && !self.current.load().plan.is_hidden(server, owners)
     }
 
     /// The current snapshot of what every client can use that sees the servers of `owners`.

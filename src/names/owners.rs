@@ -71,10 +71,11 @@ impl OwnerSet {
 
     /// Whether `server` is of one of these owners or of the gateway.
     pub fn sees(&self, server: &ServerName) -> bool {
-        match server.owner() {
-            ServerOwner::Gateway => true,
-            ServerOwner::Workspace(name) => self.workspace.as_deref() == Some(name.as_str()),
-            ServerOwner::Agent(id) => self.agent == Some(id),
-        }
+        let Some(owner) = server.owner_text() else {
+            return true;
+        };
+        // No name of a workspace is one of an agent.
+        let is_agent = |id: AgentId| owner.parse() == Ok(id);
+        self.workspace.as_deref() == Some(owner) || self.agent.is_some_and(is_agent)
     }
 }

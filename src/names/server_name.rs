@@ -81,6 +81,16 @@ impl ServerName {
         self.parts().1.is_some()
     }
 
+    /// Whether `other` has the same owner.
+    pub fn has_owner_of(&self, other: &Self) -> bool {
+        self.owner_text() == other.owner_text()
+    }
+
+    /// What stands behind the `@`.
+    pub(super) fn owner_text(&self) -> Option<&str> {
+        self.parts().1
+    }
+
     /// Whether an agent owns it: it runs for the sessions of that agent.
     pub fn is_of_agent(&self) -> bool {
         let owner = self.parts().1;

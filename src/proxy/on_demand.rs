@@ -9,7 +9,8 @@ use super::Proxy;
 use crate::{
     auth::Agent,
     backend::Backend,
-    names::{AgentId, ServerOwner},
+    names::{AgentId, OwnerSet, ServerOwner},
+    task::run_blocking,
 };
 
 /// The agents whose servers are used.
@@ -21,6 +22,18 @@ pub(super) struct UsedOwners {
 }
 
 impl Proxy {
+    /// Gets what is needed for requests of who sees servers of `owners`: those of agents run from now on, and the
+    /// catalog is built, aside as all that may take long.
+    pub(super) async fn prepare_for(&self, owners: OwnerSet) {
+        if let Some(owner) = owners.agent() {
+            self.use_servers_of(owner);
+        }
+        if !self.catalog_store.has_view(&owners) {
+            let store = Arc::clone(&self.catalog_store);
+            run_blocking(move || drop(store.catalog(&owners))).await;
+        }
+    }
+
     /// Begins to connect to the servers that `agent` owns, if that was not begun before.
     pub fn start_servers_of(&self, agent: &Agent) {
         if let Some(owner) = self.owners_seen_by(agent).agent() {

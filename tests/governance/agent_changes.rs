@@ -68,11 +68,20 @@ struct House {
 
 impl House {
     async fn new() -> Self {
+        Self::of_team("x", None).await
+    }
+
+    /// In front of `server`, with an agent of `team`.
+    async fn of_team(server: &str, team: Option<&str>) -> Self {
+        let name = server;
         let data = Arc::new(tempfile::tempdir().unwrap());
         let store = Store::open(data.path()).await.unwrap();
         store
             .agents
-            .add(&eve(Terms::default(), true))
+            .add(&StoredAgent {
+                team: team.map(str::to_owned),
+                ..eve(Terms::default(), true)
+            })
             .await
             .unwrap();
         store.keys.add(&key()).await.unwrap();
@@ -82,7 +91,7 @@ impl House {
             data.path().display()
         );
         let gateway = TestGateway::new().setting(&settings);
-        let gateway = gateway.server("x", &server.backend).start().await;
+        let gateway = gateway.server(name, &server.backend).start().await;
         Self {
             gateway,
             server,
@@ -163,6 +172,79 @@ async fn a_policy_changes_under_an_open_session() {
         assert_eq!(listed.len(), 1);
         house.stop().await;
     }
+}
+
+/// Who changes the team leaves the servers of the workspace behind: their lists, routes, streams and updates.
+#[tokio::test]
+async fn a_workspace_is_left_under_an_open_session() {
+    let house = House::of_team("\"x@science\"", Some("science")).await;
+    let merged = house.gateway.client_of(EVE, Front::Streamable, "/mcp");
+    let merged = merged.await;
+    merged.listen().await;
+    assert!(calls(&merged).await);
+    let (modern, route) = (
+        house
+            .gateway
+            .client_of(EVE, Front::Modern, "/mcp/servers/x")
+            .await,
+        house
+            .gateway
+            .client_of(EVE, Front::Streamable, "/mcp/servers/x")
+            .await,
+    );
+    let wish = r#""notifications":{"toolsListChanged":true}"#;
+    modern.ask("9", "subscriptions/listen", wish).await;
+    modern
+        .must("notifications/subscriptions/acknowledged")
+        .await;
+    for client in [&merged, &route] {
+        let uri = if client.path == "/mcp" {
+            "x+file:///a.txt"
+        } else {
+            "file:///a.txt"
+        };
+        let params = format!(r#""uri":"{uri}""#);
+        client.ask("1", "resources/subscribe", &params).await;
+        client.answer("1").await.value();
+    }
+    let reached = |method: &str| {
+        let seen = house.server.seen();
+        seen.iter().filter(|it| it.method() == method).count()
+    };
+    let called = reached("tools/call");
+    let moved = StoredAgent {
+        team: Some("ops".to_owned()),
+        ..eve(Terms::default(), true)
+    };
+    assert!(house.store.agents.update(&moved).await.unwrap());
+    house.refresh().await;
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        told.push(merged.next().await.method().to_owned());
+    }
+    assert!(
+        told.iter().all(|it| it.ends_with("list_changed")),
+        "{told:?}"
+    );
+    // The stream on the route of the server ends.
+    modern.answer("9").await;
+    assert!(!calls(&merged).await);
+    for list in ["tools", "resources", "prompts"] {
+        assert!(merged.list(list).await.is_empty(), "{list}");
+    }
+    let update = r#"{"uri":"file:///a.txt"}"#;
+    let updated = "notifications/resources/updated";
+    house.server.backend.speak(updated, update).await;
+    merged.is_quiet().await;
+    let session = route.session.clone().unwrap();
+    let headers = [("mcp-session-id", session.as_str())];
+    for path in ["/mcp/servers/x", "/mcp/servers/x@science"] {
+        let body = wire::request("1", "tools/call", r#"{"name":"echo"}"#);
+        let answer = route.http.post_with(path, &headers, body).await;
+        assert_eq!(answer.status(), 404, "{path}");
+    }
+    assert_eq!(reached("tools/call"), called);
+    house.stop().await;
 }
 
 /// Who is disabled, or whose key is revoked, is shown out: sessions and streams end.

@@ -187,6 +187,47 @@ async fn a_name_leads_to_the_server_of_the_workspace() {
     stage.stop().await;
 }
 
+/// An agent's own server hides one of its workspace that has the same name, and others go on with that.
+#[tokio::test]
+async fn a_server_of_its_own_hides_that_of_the_workspace() {
+    let (science, own) = (Server::start().await, Server::start().await);
+    let agents = AGENTS.replace("team = \"ops\"", "team = \"science\"");
+    let gateway = TestGateway::new()
+        .setting(&keyed(&agents))
+        .server("\"lab@science\"", &science.backend)
+        .server(
+            &format!("\"{}\"", NOTES.replace("notes", "lab")),
+            &own.backend,
+        )
+        .start()
+        .await;
+    for front in Front::ALL {
+        for (who, reached, other) in [(ANN, &own, &science), (BOB, &science, &own)] {
+            for (path, tool) in [("/mcp", "mcp_lab_echo"), ("/mcp/servers/lab", "echo")] {
+                let before = (seen(reached), seen(other));
+                let client = gateway.client_of(who, front, path).await;
+                let params = format!(r#""name":"{tool}""#);
+                client.ask("1", "tools/call", &params).await;
+                client.answer("1").await.value();
+                let after = (seen(reached), seen(other));
+                assert_eq!(
+                    after,
+                    (before.0 + 1, before.1),
+                    "{} {front:?} {path}",
+                    who.name
+                );
+            }
+        }
+    }
+    let http = gateway.http().with_key(ANN.key);
+    let ping = crate::support::http::PING;
+    assert_eq!(
+        http.post("/mcp/servers/lab@science", ping).await.status(),
+        404
+    );
+    gateway.stop().await;
+}
+
 /// The routes of the servers of others are not there; what talks to us on stdin and names one gets nothing.
 #[tokio::test]
 async fn a_server_of_others_is_out_of_reach() {

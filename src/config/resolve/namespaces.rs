@@ -97,7 +97,7 @@ fn equal_names(config: &Config) -> Vec<(&ServerName, &ServerName)> {
 
 /// Whether anybody sees both servers by different names.
 fn are_seen_together(first: &ServerName, second: &ServerName) -> bool {
-    let is_seen = !first.is_owned() || !second.is_owned() || first.owner() == second.owner();
+    let is_seen = !first.is_owned() || !second.is_owned() || first.has_owner_of(second);
     is_seen && first.local() != second.local()
 }
 

@@ -43,13 +43,8 @@ impl ViewPlan {
     ) -> Self {
         let seen = servers.iter().filter(|(name, _)| owners.sees(name));
         let seen: Vec<_> = seen.cloned().collect();
-        let is_agents = |name: &ServerName| matches!(name.owner(), ServerOwner::Agent(_));
-        let own: Vec<_> = seen.iter().filter(|(name, _)| is_agents(name)).collect();
-        let is_hidden = |server: &(ServerName, Arc<Server>)| {
-            server.0.is_owned()
-                && !is_agents(&server.0)
-                && own.iter().any(|own| have_one_name(own, server))
-        };
+        let own: Vec<_> = seen.iter().filter(|(name, _)| name.is_of_agent()).collect();
+        let is_hidden = |server: &&PlannedServer| own.iter().any(|own| is_hidden_by(own, server));
         let servers: Vec<_> = seen.iter().filter(|it| !is_hidden(it)).cloned().collect();
         Self {
             profiles: Profiles::new(profiles, Arc::new(prefixes.seen_with(owners))),
@@ -64,12 +59,18 @@ impl ViewPlan {
     }
 }
 
-/// Whether clients could not tell the names of two servers apart: then an agent's own hides that of its
-/// workspace.
-fn have_one_name(
-    (first, first_config): &(ServerName, Arc<Server>),
-    (second, second_config): &(ServerName, Arc<Server>),
+/// A server of the config.
+type PlannedServer = (ServerName, Arc<Server>);
+
+/// Whether an agent's `own` server hides one of its workspace, since clients could not tell the names of the
+/// two apart.
+fn is_hidden_by(
+    (first, first_config): &PlannedServer,
+    (second, second_config): &PlannedServer,
 ) -> bool {
+    if !second.is_owned() || second.is_of_agent() {
+        return false;
+    }
     let shown = [(first, first_config), (second, second_config)]
         .map(|(name, config)| config.namespace.as_deref().unwrap_or(name.local()));
     let [first_strict, second_strict] =
@@ -115,6 +116,10 @@ impl OwnerViews {
     /// Those that are built.
     pub(super) fn all(&self) -> Vec<Arc<OwnerView>> {
         self.built.load().values().map(Arc::clone).collect()
+    }
+
+    pub(super) fn has(&self, owners: &OwnerSet) -> bool {
+        self.built.load().contains_key(owners)
     }
 
     fn get(&self, owners: &OwnerSet) -> Option<Arc<OwnerView>> {
@@ -185,6 +190,22 @@ impl CatalogState {
 }
 
 impl CatalogPlan {
+    /// Whether `server`, of a workspace, is hidden by one that the agent of `owners` has itself.
+    pub(super) fn is_hidden(&self, server: &ServerName, owners: &OwnerSet) -> bool {
+        let Some(agent) = owners.agent() else {
+            return false;
+        };
+        if !server.is_owned() || server.is_of_agent() {
+            return false;
+        }
+        let Some(server) = self.servers.iter().find(|(name, _)| name == server) else {
+            return false;
+        };
+        let is_own = |name: &ServerName| name.owner() == ServerOwner::Agent(agent);
+        let mut own = self.servers.iter().filter(|(name, _)| is_own(name));
+        own.any(|own| is_hidden_by(own, server))
+    }
+
     fn view(&self, owners: &OwnerSet) -> ViewPlan {
         ViewPlan::new(&self.profiles, (&self.servers, &self.prefixes), owners)
     }

@@ -10,7 +10,7 @@ use tollbridge::{
     names::ServerName,
     oauth_client::{GrantStorage, Grants, GrantsParts},
     sign_in::LinkTarget,
-    status::{StatusAccess, StatusDetail},
+    status::StatusAccess,
     store::{GrantOwner, Store},
     task::Tasks,
 };
@@ -595,7 +595,7 @@ async fn status_until(gateway: &Gateway, reached: impl Fn(&Value) -> bool) -> Va
     let status = &gateway.running.core().status;
     let mut server = Value::Null;
     for _ in 0..500 {
-        let all = status.to_json(StatusAccess::Servers(StatusDetail::Full));
+        let all = status.to_json(&StatusAccess::Full);
         server = serde_json::from_slice::<Value>(&all.unwrap()).unwrap()["servers"][0].take();
         if reached(&server) {
             return server;

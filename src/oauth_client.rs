@@ -448,12 +448,24 @@ impl OAuthServer {
         })
     }
 
+    /// What grants towards it are kept by: a server of another URL has others, and so has one of another name, for
+    /// a second account.
+    fn grant_resource(&self) -> String {
+        format!("{} {}", self.name, self.url)
+    }
+
+    /// Whether `stored` is a grant towards another server at the same URL.
+    fn is_for_namesake(&self, stored: &StoredGrant) -> bool {
+        let server = stored.key.resource.split_once(' ');
+        server.is_some_and(|(name, url)| name != self.name.as_str() && url == self.url.as_str())
+    }
+
     /// Whether `stored` is a grant towards this server as it is configured now.
     fn has_made(&self, stored: &StoredGrant) -> bool {
         let issuer = self.grant.issuer.as_deref();
         let is_issuer =
             |it: &str| it.trim_end_matches('/') == stored.key.issuer.trim_end_matches('/');
-        stored.key.resource == self.url.as_str() && issuer.is_none_or(is_issuer)
+        stored.key.resource == self.grant_resource() && issuer.is_none_or(is_issuer)
     }
 }
 

@@ -101,7 +101,8 @@ pub(super) async fn handle(
         "key" => visit.log_in_with_key(&form, request).await,
         "login-code" => visit.log_in_with_code(&form, request).await,
         "issuer" => visit.log_in_at_issuer(&form, request).await,
-        "start" => visit.start(form.field("server")).await,
+        "start" => visit.start(form.field("server"), false).await,
+        "switch" => visit.start(form.field("server"), true).await,
         "revoke" => visit.revoke(form.field("server")).await,
         "log-out" => visit.log_out(),
         _ => {
@@ -245,7 +246,7 @@ impl<'e> Visit<'e> {
             return failed(error);
         }
         match server {
-            Some(server) => self.start(server.as_str()).await,
+            Some(server) => self.start(server.as_str(), false).await,
             None => self.redirect(None),
         }
     }
@@ -366,15 +367,19 @@ impl<'e> Visit<'e> {
         }
     }
 
-    /// Sends the browser to the issuer of `server`.
-    async fn start(&self, server: &str) -> Response<Body> {
+    /// Sends the browser to the issuer of `server`, with another account than before if that `selects_account`.
+    async fn start(&self, server: &str, selects_account: bool) -> Response<Body> {
         let (Some(person), Ok(server)) = (self.person(), ServerName::parse(server)) else {
             return self
                 .page(StatusCode::FORBIDDEN, &PageNotice::InvalidForm)
                 .await;
         };
         let browser = (person, &*self.browser.binding());
-        match self.edge.proxy.begin_sign_in(&server, browser).await {
+        let begun = self
+            .edge
+            .proxy
+            .begin_sign_in((&server, selects_account), browser);
+        match begun.await {
             Ok(url) if is_web(&url) => {
                 self.page(StatusCode::OK, &PageNotice::Leaving(Some(server), url))
                     .await

@@ -54,6 +54,10 @@ pub(super) struct IssuerMetadata {
     pub(super) token_endpoint_auth_methods_supported: Option<Vec<String>>,
     pub(super) client_id_metadata_document_supported: Option<bool>,
     pub(super) authorization_response_iss_parameter_supported: Option<bool>,
+    /// The values of `prompt` that it takes (Initiating User Registration via OpenID Connect, section 4).
+    pub(super) prompt_values_supported: Option<Vec<String>>,
+    /// Every issuer of OpenID Connect has some.
+    pub(super) subject_types_supported: Option<Vec<String>>,
 }
 
 impl ServerMetadata {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use super::token_endpoint::ClientCredential;
+use super::{discovery::IssuerMetadata, token_endpoint::ClientCredential};
 
 /// How an issuer departs from the standards.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -113,6 +113,25 @@ impl Quirks {
     }
 }
 
+/// The value of `prompt` by which a person chooses the account. Where it is not known that an issuer takes one, it gets
+/// none: some refuse a request for it, and the person can log out there.
+pub(super) fn account_prompt(metadata: &IssuerMetadata) -> Option<&'static str> {
+    const SELECT: &str = "select_account";
+    const LOGIN: &str = "login";
+    if let Some(values) = &metadata.prompt_values_supported {
+        let takes = |value: &&str| values.iter().any(|it| it == value);
+        return [SELECT, LOGIN].into_iter().find(takes);
+    }
+    let url = metadata.issuer.as_deref().map(Url::parse);
+    let host = url.as_ref().and_then(|it| it.as_ref().ok()?.host_str());
+    if host.is_some_and(|host| KNOWN.iter().any(|it| it.host == host)) {
+        return Some(SELECT);
+    }
+    // OpenID Connect Core, section 15.1: every issuer has `login`; `select_account` is an error at some.
+    let is_openid = metadata.subject_types_supported.is_some();
+    is_openid.then_some(LOGIN)
+}
+
 /// Whether an error is about `resource`.
 pub(super) fn refuses_resource(code: &str, description: &str) -> bool {
     const OF_ENTRA: [&str; 2] = ["AADSTS9010010", "AADSTS901002"];
@@ -134,6 +153,36 @@ mod tests {
             Quirks::default()
         );
         assert_eq!(Quirks::known("no URL"), Quirks::default());
+    }
+
+    #[test]
+    fn an_account_is_chosen_where_the_issuer_lets_people() {
+        let metadata = |issuer: &str, more: serde_json::Value| {
+            let mut all = serde_json::json!({ "issuer": issuer, "token_endpoint": "https://x" });
+            let more = more.as_object().cloned();
+            all.as_object_mut().unwrap().extend(more.unwrap());
+            serde_json::from_value::<IssuerMetadata>(all).unwrap()
+        };
+        let openid = serde_json::json!({ "subject_types_supported": ["public"] });
+        let prompts = |values: &[&str]| serde_json::json!({ "prompt_values_supported": values });
+        let (google, other) = ("https://accounts.google.com", "https://other.example");
+        let entra = "https://login.microsoftonline.com/tenant/v2.0";
+        for (issuer, more, expect) in [
+            (entra, openid.clone(), Some("select_account")),
+            (google, openid.clone(), Some("select_account")),
+            (other, openid, Some("login")),
+            (other, prompts(&["none", "login"]), Some("login")),
+            (
+                other,
+                prompts(&["login", "select_account"]),
+                Some("select_account"),
+            ),
+            (other, prompts(&["none"]), None),
+            (other, serde_json::json!({}), None),
+        ] {
+            let found = account_prompt(&metadata(issuer, more.clone()));
+            assert_eq!(found, expect, "{issuer} {more}");
+        }
     }
 
     #[test]

@@ -336,7 +336,7 @@ impl Grants {
         let stored = storage
             .store
             .grants
-            .grants(server.url.as_str(), owner)
+            .grants(&server.grant_resource(), owner)
             .await?;
         let newest = stored.into_iter().find(|it| server.has_made(it));
         let Some(stored) = newest else {

@@ -34,6 +34,8 @@ pub struct SignInRequest {
     pub browser: String,
     /// The URL of the gateway's own client metadata document, where it publishes one.
     pub client_metadata: Option<Url>,
+    /// Whether the person wants another account than the one that the browser may be signed in with.
+    pub selects_account: bool,
 }
 
 /// What a browser that came back has brought.
@@ -71,6 +73,7 @@ struct BegunSignIn {
     requires_issuer: bool,
     resource: String,
     scopes: Vec<String>,
+    selects_account: bool,
 }
 
 /// The query that a browser brings back.
@@ -131,6 +134,8 @@ impl Grants {
                 .unwrap_or_default(),
             resource: found.resource.clone(),
             scopes,
+            selects_account: request.selects_account
+                || self.has_namesake_grant(&server, owner).await?,
         };
         let url = authorization_url(&server, &found, &quirks, &begun)?;
         let url = with_state(url, code_challenge.as_str(), state.secret());
@@ -143,6 +148,16 @@ impl Grants {
         )
         .await?;
         Ok(url)
+    }
+
+    /// Whether `owner` has signed in to another server at the URL of `server`: two names are for two accounts.
+    async fn has_namesake_grant(
+        &self,
+        server: &OAuthServer,
+        owner: GrantOwner,
+    ) -> Result<bool, GrantError> {
+        let stored = self.storage()?.store.grants.all_grants(Some(owner)).await?;
+        Ok(stored.iter().any(|grant| server.is_for_namesake(grant)))
     }
 
     /// Takes what a browser has brought back: the `query` of the URL that it was sent to, and what only it shows.
@@ -205,7 +220,7 @@ impl Grants {
         let stored = storage
             .store
             .grants
-            .grants(server.url.as_str(), owner)
+            .grants(&server.grant_resource(), owner)
             .await?;
         let is_any = !stored.is_empty();
         for stored in stored {
@@ -319,6 +334,7 @@ impl Grants {
             redirect_uri: begun.redirect_uri.clone(),
             browser: String::new(),
             client_metadata: begun.client_metadata.clone(),
+            selects_account: begun.selects_account,
         };
         let url = self.begin(&server.name, begun.owner(), &request).await?;
         let state = url.query_pairs().find(|(name, _)| name == "state");
@@ -417,7 +433,7 @@ impl Grants {
         let scopes = tokens.scopes.clone();
         let grant = OpenGrant {
             key: GrantKey {
-                resource: server.url.to_string(),
+                resource: server.grant_resource(),
                 issuer: endpoint.issuer.clone(),
                 owner: begun.owner(),
             },
@@ -583,7 +599,20 @@ fn authorization_url(
         if let Some(audience) = &server.grant.audience {
             query.append_pair("audience", audience);
         }
-        query.extend_pairs(&quirks.authorize);
+        let account = begun
+            .selects_account
+            .then(|| quirks::account_prompt(&found.metadata));
+        let mut prompts: Vec<&str> = account.flatten().into_iter().collect();
+        for (name, value) in &quirks.authorize {
+            if name == "prompt" {
+                prompts.push(value);
+            } else {
+                query.append_pair(name, value);
+            }
+        }
+        if !prompts.is_empty() {
+            query.append_pair("prompt", &prompts.join(" "));
+        }
     }
     Ok(url)
 }

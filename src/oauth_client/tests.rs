@@ -113,6 +113,7 @@ impl Bench {
             redirect_uri: Url::parse("http://127.0.0.1:1/oauth/callback").unwrap(),
             browser: BROWSER.to_owned(),
             client_metadata: None,
+            selects_account: false,
         };
         self.grants.begin(&server(), owner, &request).await
     }

@@ -169,13 +169,14 @@ impl Proxy {
         }
     }
 
-    /// Where the browser with this binding goes in which `person` signs in to `server`.
+    /// Where the browser with this binding goes in which `person` signs in to `server`, with another account than
+    /// before if that `selects_account`.
     ///
     /// # Errors
     /// Why nobody can sign in there, for people.
     pub async fn begin_sign_in(
         &self,
-        server: &ServerName,
+        (server, selects_account): (&ServerName, bool),
         (person, binding): (&Person, &str),
     ) -> Result<Url, String> {
         let owner = person.owner();
@@ -189,6 +190,7 @@ impl Proxy {
         let request = SignInRequest {
             redirect_uri,
             browser: binding.to_owned(),
+            selects_account,
             client_metadata: url(CLIENT_PATH).ok().filter(|_| self.sign_ins.is_secure()),
         };
         let begun = grants.begin(server, owner, &request).await;

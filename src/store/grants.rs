@@ -18,7 +18,7 @@ pub enum GrantOwner {
 /// Which grant it is.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct GrantKey {
-    /// The URL of the server.
+    /// The server: its name and URL. Two servers with one URL have grants of their own.
     pub resource: String,
     /// Who granted it.
     pub issuer: String,

@@ -491,6 +491,75 @@ async fn no_call_comes_with_the_token_of_another() {
     gateway.stop().await;
 }
 
+/// The parameter `prompt` of the last request to sign in.
+fn last_prompt(issuer: &Issuer) -> Option<String> {
+    let requests = issuer.requests_for("/authorize");
+    requests.last().unwrap().param("prompt").map(str::to_owned)
+}
+
+/// Two accounts of one service are two servers with one URL: each call comes with the account of its server.
+#[tokio::test]
+async fn two_servers_of_one_url_have_an_account_each() {
+    let issuer = Issuer::start(Behaviour::default()).await;
+    let server = ProtectedServer::with_open_lists(&issuer).await;
+    let gateway = TestGateway::new()
+        .section("home", &server.config())
+        .section("work", &server.config())
+        .start()
+        .await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    let browser = Browser::new(&gateway);
+    for (name, account, prompt) in [("home", "ada", None), ("work", "bob", Some("login"))] {
+        log_in_as(&issuer, account);
+        let link = link_of(&call(&client, "1", &format!("mcp_{name}_echo")).await);
+        browser.sign_in(&link).await;
+        assert_eq!(last_prompt(&issuer).as_deref(), prompt, "{name}");
+    }
+    for round in 2..5 {
+        for (name, account) in [("home", "ada"), ("work", "bob")] {
+            let (id, tool) = (format!("{round}"), format!("mcp_{name}_echo"));
+            assert_eq!(user(&call(&client, &id, &tool).await), account);
+        }
+    }
+    let page = browser.open("/connections").await;
+    let page = browser.submit(&page, "revoke", &[("server", "home")]).await;
+    assert_eq!(page.status, 303);
+    link_of(&call(&client, "8", "mcp_home_echo").await);
+    assert_eq!(user(&call(&client, "9", "mcp_work_echo").await), "bob");
+    gateway.stop().await;
+}
+
+/// Another account takes the place of the one of before; one that the issuer gave up has expired.
+#[tokio::test]
+async fn the_page_changes_accounts_and_says_what_has_expired() {
+    let issuer = Issuer::start(Behaviour::default()).await;
+    let (server, gateway) = with_open_lists(&issuer).await;
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    let link = link_of(&call(&client, "1", "mcp_x_echo").await);
+    let browser = Browser::new(&gateway);
+    browser.sign_in(&link).await;
+    assert_eq!(user(&call(&client, "2", "mcp_x_echo").await), "ada");
+    assert_eq!(last_prompt(&issuer), None);
+    log_in_as(&issuer, "bob");
+    let page = browser.open("/connections").await;
+    let row = page.row("x").unwrap();
+    assert!(row.contains("Sign in with another account"), "{row}");
+    let page = browser.submit(&page, "switch", &[("server", "x")]).await;
+    browser.follow(&page).await;
+    assert_eq!(last_prompt(&issuer).as_deref(), Some("login"));
+    assert_eq!(user(&call(&client, "3", "mcp_x_echo").await), "bob");
+    issuer.revoke_grants();
+    server.refuse_known_tokens();
+    link_of(&call(&client, "4", "mcp_x_echo").await);
+    let page = browser.open("/connections").await;
+    let row = page.row("x").unwrap();
+    assert!(row.contains("expired") && row.contains("Revoke"), "{row}");
+    let page = browser.submit(&page, "start", &[("server", "x")]).await;
+    browser.follow(&page).await;
+    assert_eq!(user(&call(&client, "5", "mcp_x_echo").await), "bob");
+    gateway.stop().await;
+}
+
 /// A token that the server refuses is renewed once, and the call is made again.
 #[tokio::test]
 async fn a_refused_token_is_renewed_once() {
@@ -524,7 +593,7 @@ async fn lists_do_not_outlive_the_grant_that_they_come_from() {
         let client = agent(&gateway, name).await;
         let link = link_of(&call(&client, "1", "mcp_x_echo").await);
         log_in_as(&issuer, name);
-        let browser = Browser::new(&gateway);
+        let browser = Browser::with_key(&gateway, key_of(name));
         browser.sign_in(&link).await;
         assert_eq!(user(&call(&client, "2", "mcp_x_echo").await), name);
         browsers.push(browser);
@@ -568,7 +637,9 @@ async fn connections_end_with_a_grant_that_another_process_changed() {
     let client = agent(&gateway, "ann").await;
     let link = link_of(&call(&client, "1", "mcp_x_echo").await);
     log_in_as(&issuer, "first");
-    Browser::new(&gateway).sign_in(&link).await;
+    Browser::with_key(&gateway, key_of("ann"))
+        .sign_in(&link)
+        .await;
     assert_eq!(user(&call(&client, "2", "mcp_x_echo").await), "first");
     let other = another_process(&gateway).await;
     let (name, owner) = (ServerName::parse("x").unwrap(), owner_of("ann", &gateway));

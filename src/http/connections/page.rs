@@ -246,9 +246,9 @@ fn render_person(page: &PageContext<'_>, person: &Person) -> Markup {
 fn render_connection(page: &PageContext<'_>, connection: &GrantSummary) -> Markup {
     let server = connection.server.as_str();
     let (class, text, action) = match connection.status {
-        GrantStatus::Connected => ("connected", "connected", "Use another account"),
-        GrantStatus::Expired => ("expired", "expired", "Sign in again"),
-        GrantStatus::NeedsSignIn => ("needs", "needs you", "Sign in"),
+        GrantStatus::Connected => ("connected", "connected", None),
+        GrantStatus::Expired => ("expired", "expired", Some("Sign in again")),
+        GrantStatus::NeedsSignIn => ("needs", "needs you", Some("Sign in")),
     };
     html! {
         tr {
@@ -256,8 +256,11 @@ fn render_connection(page: &PageContext<'_>, connection: &GrantSummary) -> Marku
             td class=(class) { (text) }
             td { (connection.scopes.join(" ")) }
             td {
-                (button(page, "start", ("server", server), action))
+                @if let Some(action) = action {
+                    (button(page, "start", ("server", server), action)) " "
+                }
                 @if connection.status != GrantStatus::NeedsSignIn {
+                    (button(page, "switch", ("server", server), "Sign in with another account"))
                     " " (button(page, "revoke", ("server", server), "Revoke"))
                 }
             }

@@ -106,6 +106,7 @@ pub(super) async fn sign_in_elsewhere(grants: &Grants, server: &ServerName, owne
         redirect_uri: Url::parse("http://127.0.0.1:1/oauth/callback").unwrap(),
         browser: "a browser".to_owned(),
         client_metadata: None,
+        selects_account: false,
     };
     let url = grants.begin(server, owner, &request).await.unwrap();
     let back = Url::parse(&visit_issuer(url.as_str()).await).unwrap();

@@ -20,8 +20,8 @@ use tollbridge::{
     egress::EgressClient,
     names::ServerName,
     oauth_client::{
-        AccessToken, GrantError, GrantStorage, Grants, GrantsParts, Rejection, SignIn,
-        SignInRequest,
+        AccessToken, GrantError, GrantStorage, Grants, GrantsParts, Rejection, ServerGrants,
+        SignIn, SignInRequest,
     },
     store::{GrantOwner, Store},
     task::Tasks,
@@ -214,7 +214,7 @@ impl McpClient {
             let challenge = challenge.map(|it| it.to_str().unwrap().to_owned());
             let what = (is_forbidden, challenge.as_deref());
             let owner = GrantOwner::Gateway;
-            match self.grants.rejected(&self.server, owner, &token, what) {
+            match self.server_grants()?.rejected(owner, &token, what) {
                 Rejection::Retry => {}
                 Rejection::SignIn => self.sign_in().await?,
                 Rejection::Final => return Err(format!("{method}: {}", answer.status())),
@@ -223,12 +223,18 @@ impl McpClient {
         Err(format!("{method}: no token is good enough"))
     }
 
+    fn server_grants(&self) -> Result<ServerGrants, String> {
+        let grants = self.grants.towards(&self.server);
+        grants.ok_or_else(|| format!("`{}` takes no tokens", self.server))
+    }
+
     async fn token(&self) -> Result<AccessToken, String> {
         let owner = GrantOwner::Gateway;
-        match self.grants.access_token(&self.server, owner, None).await {
+        let grants = self.server_grants()?;
+        match grants.access_token(owner).await {
             Err(GrantError::NeedsSignIn) => {
                 self.sign_in().await?;
-                let token = self.grants.access_token(&self.server, owner, None).await;
+                let token = grants.access_token(owner).await;
                 token.map_err(|error| error.to_string())
             }
             token => token.map_err(|error| error.to_string()),

@@ -17,7 +17,7 @@ use std::{
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
 use jiff::Timestamp;
-use tokio::sync::{OnceCell, broadcast};
+use tokio::sync::broadcast;
 use url::Url;
 
 pub use self::{
@@ -37,7 +37,7 @@ use crate::{
     egress::EgressClient,
     names::{AgentId, ServerName},
     sealing::SealingKey,
-    store::{GrantOwner, GrantState, Store, StoredGrant},
+    store::{GRANTS_PURPOSE, GrantOwner, GrantState, Store, StoredGrant},
     task::Tasks,
 };
 
@@ -106,8 +106,6 @@ pub struct GrantStorage {
     store: Store,
     /// The directory of locks, which the processes of the store share.
     locks: PathBuf,
-    /// What seals them, once it is needed.
-    key: OnceCell<SealingKey>,
 }
 
 impl GrantStorage {
@@ -116,14 +114,12 @@ impl GrantStorage {
         Self {
             store,
             locks: data_dir.join("locks"),
-            key: OnceCell::new(),
         }
     }
 
     /// The key of grants. Where it is not the one of before, nothing is opened and nothing is written.
-    async fn key(&self) -> Result<&SealingKey, GrantError> {
-        let read = || async { Ok(self.store.sealing_key("grants").await?) };
-        self.key.get_or_try_init(read).await
+    async fn key(&self) -> Result<SealingKey, GrantError> {
+        Ok(self.store.sealing_key(GRANTS_PURPOSE).await?)
     }
 }
 

@@ -39,7 +39,9 @@ pub use audit_index::{
     AuditIndex, IndexFilter, IndexedPlace, IndexedRecord, IndexedSegment, SegmentMark,
 };
 pub use entries::{EntryStore, EntryWrite, StoredEntry};
-pub use grants::{GrantKey, GrantNote, GrantOwner, GrantState, GrantStore, StoredGrant};
+pub use grants::{
+    GRANTS_PURPOSE, GrantKey, GrantNote, GrantOwner, GrantState, GrantStore, StoredGrant,
+};
 pub use keys::{KeyHash, KeyId, KeyStore, StoredKey};
 pub use leases::{
     Account, AccountUsage, BudgetSubject, BudgetSubjectKind, CallerBreakerState, Fund, FundReset,

@@ -4,18 +4,22 @@ use std::{process::ExitCode, time::Duration};
 
 use clap::Args;
 use tokio::time::{Instant, sleep};
+use url::Url;
 
 use super::{
     args::{self, ConfigArgs},
     block_on,
+    data_dir::{self, AccessMode, AuditNote, CommandError, DataDir, exit_code},
     output::{OutputFormat, eprint, print, print_json},
     process_context, report_start_error, usage_error,
 };
 use crate::{
     app::{self, RunningGateway, run_sign_in_command},
-    config::{Config, Listen},
+    audit::EventKind,
+    config::{Config, Listen, Server},
     control_socket::{self, SignInAction, SignInCommand, SignInReport},
     sign_in::LINK_TTL,
+    store::{GrantOwner, StoredGrant},
 };
 
 /// How often it is looked whether the person has signed in.
@@ -34,8 +38,18 @@ pub(super) struct LoginArgs {
 /// Give up what a server granted
 #[derive(Args, Debug)]
 pub(super) struct LogoutArgs {
+    /// Name of the server
+    #[arg(required_unless_present = "all")]
+    server: Option<String>,
+    /// Give up the grant of this agent. Default: that of the gateway
+    #[arg(long, value_name = "NAME")]
+    agent: Option<String>,
+    /// Forget the grants of everybody towards all servers, also when the key is lost that they are sealed
+    /// with. Their authorization servers are not told
+    #[arg(long, conflicts_with_all = ["server", "agent"])]
+    all: bool,
     #[command(flatten)]
-    account: AccountArgs,
+    config: ConfigArgs,
 }
 
 /// Whose grant, towards which server.
@@ -105,12 +119,58 @@ impl LoginArgs {
 
 impl LogoutArgs {
     pub(super) fn run(&self) -> ExitCode {
-        self.account.run(OutputFormat::Text, async |gateway| {
-            gateway.ask(&self.account, SignInAction::Revoke).await?;
-            eprint(&format!("signed out of `{}`\n", self.account.server));
+        let Some(server) = &self.server else {
+            return data_dir::with_data_dir_and_servers(
+                &self.config,
+                OutputFormat::Text,
+                AccessMode::Change,
+                forget_grants,
+            );
+        };
+        let account = AccountArgs {
+            server: server.clone(),
+            agent: self.agent.clone(),
+            config: self.config.clone(),
+        };
+        account.run(OutputFormat::Text, async |gateway| {
+            gateway.ask(&account, SignInAction::Revoke).await?;
+            eprint(&format!("signed out of `{server}`\n"));
             Ok(ExitCode::SUCCESS)
         })
     }
+}
+
+/// Forgets every grant of the store. It takes no key.
+async fn forget_grants(data_dir: &DataDir) -> Result<ExitCode, CommandError> {
+    let grants = data_dir.store.grants.all_grants(None).await?;
+    let servers = &data_dir.config.servers;
+    let note = |grant: &StoredGrant| {
+        let is_towards = |server: &Server| {
+            let remote = server.transport.remote();
+            let url = remote.and_then(|remote| Url::parse(&remote.url.to_string()).ok());
+            url.is_some_and(|url| url.as_str() == grant.key.resource)
+        };
+        let server = servers.iter().find(|(_, server)| is_towards(server));
+        AuditNote {
+            event: EventKind::ServerSignedOut,
+            subject: server.map_or_else(|| grant.key.resource.clone(), |it| it.0.to_string()),
+            detail: match grant.key.owner {
+                GrantOwner::Agent(agent) => format!("forgotten, of {agent}"),
+                GrantOwner::Gateway => "forgotten, of the gateway".to_owned(),
+            },
+        }
+    };
+    let notes: Vec<_> = grants.iter().map(note).collect();
+    let forget = data_dir.store.grants.remove_all_grants();
+    let is_notified = data_dir.apply_change(&notes, forget).await?;
+    let count = match grants.len() {
+        1 => "1 grant".to_owned(),
+        count => format!("{count} grants"),
+    };
+    let code = print(&format!(
+        "{count} forgotten; people have to sign in again\n"
+    ));
+    Ok(exit_code(code, is_notified))
 }
 
 impl AccountArgs {

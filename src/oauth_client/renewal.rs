@@ -342,13 +342,13 @@ impl Grants {
         let Some(stored) = newest else {
             return Ok(None);
         };
-        OpenGrant::open(stored, storage.key().await?).map(Some)
+        OpenGrant::open(stored, &storage.key().await?).map(Some)
     }
 
     /// Writes `grant` down; it is on disk when this has returned.
     pub(super) async fn write(&self, grant: &OpenGrant) -> Result<(), GrantError> {
         let storage = self.storage()?;
-        let sealed = grant.seal(storage.key().await?)?;
+        let sealed = grant.seal(&storage.key().await?)?;
         let mut attempt = 1;
         loop {
             match storage.store.grants.put_grant(&sealed).await {
@@ -410,7 +410,7 @@ impl Grants {
             Ok(Some(kept)) => {
                 let place = GrantNote::Quirks.place(issuer);
                 match storage.key().await {
-                    Ok(key) => record::open(key, &place, &kept).unwrap_or_else(|_| known()),
+                    Ok(key) => record::open(&key, &place, &kept).unwrap_or_else(|_| known()),
                     Err(_) => known(),
                 }
             }

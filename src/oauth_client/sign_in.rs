@@ -172,7 +172,7 @@ impl Grants {
         let place = GrantNote::SignIn.place(&key);
         let kept = storage.store.grants.note((GrantNote::SignIn, &key)).await?;
         let kept = kept.ok_or_else(|| refused(UNKNOWN_STATE))?;
-        let begun: BegunSignIn = record::open(storage.key().await?, &place, &kept)?;
+        let begun: BegunSignIn = record::open(&storage.key().await?, &place, &kept)?;
         if begun.browser != <[u8; 32]>::from(Sha256::digest(browser)) {
             return Err(refused("this sign-in was begun in another browser"));
         }
@@ -228,7 +228,7 @@ impl Grants {
             storage.store.grants.remove_grant(&stored.key).await?;
             lock.remove().await;
             if let Ok(key) = storage.key().await
-                && let Ok(grant) = OpenGrant::open(stored, key)
+                && let Ok(grant) = OpenGrant::open(stored, &key)
             {
                 self.revoke_at_issuer(&server, &grant).await;
             }
@@ -347,7 +347,7 @@ impl Grants {
         let kept = storage.store.grants.note((GrantNote::SignIn, &key)).await?;
         let kept = kept.ok_or_else(|| refused(UNKNOWN_STATE))?;
         let place = GrantNote::SignIn.place(&key);
-        let mut again: BegunSignIn = record::open(storage.key().await?, &place, &kept)?;
+        let mut again: BegunSignIn = record::open(&storage.key().await?, &place, &kept)?;
         again.browser = begun.browser;
         self.keep_note(
             GrantNote::SignIn,
@@ -367,7 +367,7 @@ impl Grants {
             return Ok(None);
         };
         let place = GrantNote::Registration.place(key);
-        record::open(storage.key().await?, &place, &kept).map(Some)
+        record::open(&storage.key().await?, &place, &kept).map(Some)
     }
 
     /// An issuer that does not know the client it registered registers another for the next sign-in.
@@ -487,7 +487,7 @@ impl Grants {
         expires: Option<Timestamp>,
     ) -> Result<(), GrantError> {
         let storage = self.storage()?;
-        let sealed = record::seal(storage.key().await?, &note.place(key), value)?;
+        let sealed = record::seal(&storage.key().await?, &note.place(key), value)?;
         let kept = storage
             .store
             .grants

@@ -6,6 +6,9 @@ use jiff::Timestamp;
 use super::StoreError;
 use crate::names::AgentId;
 
+/// What grants and notes are sealed for.
+pub const GRANTS_PURPOSE: &str = "grants";
+
 /// Whose a grant towards a server is.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum GrantOwner {
@@ -113,6 +116,9 @@ pub trait GrantStore: std::fmt::Debug + Send + Sync {
 
     /// Forgets the grant of `key`. Whether there was one.
     fn remove_grant<'a>(&'a self, key: &'a GrantKey) -> BoxFuture<'a, Result<bool, StoreError>>;
+
+    /// Forgets every grant, and every note, which the same key seals; it takes no key.
+    fn remove_all_grants(&self) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// Keeps a note, and forgets those whose time has passed at `now`.
     fn put_note<'a>(

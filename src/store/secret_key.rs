@@ -116,9 +116,13 @@ pub enum SecretKeyError {
 
 /// What helps where the right key is lost.
 fn help_if_lost(purpose: &str) -> &'static str {
-    if purpose == super::SECRETS_PURPOSE {
-        ", or remove all secrets (`tollbridge secret remove`) and set them again"
-    } else {
-        ""
+    match purpose {
+        super::SECRETS_PURPOSE => {
+            ", or remove all secrets (`tollbridge secret remove`) and set them again"
+        }
+        super::GRANTS_PURPOSE => {
+            ", or give up all grants (`tollbridge logout --all`) and sign in again"
+        }
+        _ => "",
     }
 }

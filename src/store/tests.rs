@@ -152,6 +152,11 @@ async fn grants_are_kept_by_owner(open: impl AsyncFn() -> (Store, TempDir)) {
     assert!(grants.remove_grant(&rejected.key).await.unwrap());
     assert!(!grants.remove_grant(&rejected.key).await.unwrap());
     assert_eq!(of(ada).await.unwrap(), [newer]);
+    let note = (GrantNote::Quirks, "a");
+    grants.put_note(note, &[1], None, at(1)).await.unwrap();
+    grants.remove_all_grants().await.unwrap();
+    assert_eq!(grants.all_grants(None).await.unwrap(), []);
+    assert_eq!(grants.note(note).await.unwrap(), None);
 }
 
 async fn notes_about_issuers_are_taken_once(open: impl AsyncFn() -> (Store, TempDir)) {
@@ -390,6 +395,32 @@ async fn another_key_seals_and_opens_nothing(open: impl AsyncFn() -> (Store, Tem
     // Once nothing is sealed with the key that was lost, another one will do.
     store.secrets.remove(&name).await.unwrap();
     wrong.sealing_key("secrets").await.unwrap();
+    right.sealing_key("grants").await.unwrap();
+    let grant = StoredGrant {
+        key: GrantKey {
+            resource: "https://a/mcp".to_owned(),
+            issuer: "https://as".to_owned(),
+            owner: GrantOwner::Gateway,
+        },
+        state: GrantState::Active,
+        scopes: String::new(),
+        granted: at(1),
+        refreshed: at(1),
+        expires: None,
+        sealed: vec![1],
+    };
+    let note = (GrantNote::Registration, "a");
+    store.grants.put_grant(&grant).await.unwrap();
+    let put = store.grants.put_note(note, &[1], None, at(1));
+    put.await.unwrap();
+    let error = wrong.sealing_key("grants").await.unwrap_err().to_string();
+    assert!(error.contains("`tollbridge logout --all`"), "{error}");
+    assert!(store.grants.note(note).await.unwrap().is_some());
+    store.grants.remove_grant(&grant.key).await.unwrap();
+    right.sealing_key("grants").await.unwrap();
+    assert!(store.grants.note(note).await.unwrap().is_some());
+    wrong.sealing_key("grants").await.unwrap();
+    assert_eq!(store.grants.note(note).await.unwrap(), None);
     let short = SecretKeyPlace::Variable(Secret::new("k".repeat(31)));
     let error = store
         .clone()

@@ -101,6 +101,12 @@ async fn signed_in(issuer: &Issuer) -> Place {
         issuer.url()
     );
     let place = Place::new(&config);
+    sign_in(&place, config).await;
+    place
+}
+
+/// Signs in to the server of `config` for all.
+async fn sign_in(place: &Place, config: String) {
     let source = ConfigText {
         name: "tollbridge.toml".to_owned(),
         format: ConfigFormat::Toml,
@@ -131,7 +137,6 @@ async fn signed_in(issuer: &Issuer) -> Place {
         .await
         .unwrap();
     store.close().await;
-    place
 }
 
 /// The refresh tokens that were sent, in order.
@@ -175,6 +180,46 @@ async fn a_gateway_that_is_killed_after_a_rotation_goes_on() {
     let serving = place.serve().await;
     call(&place).await;
     serving.end(Signal::TERM).await;
+}
+
+/// With another key nothing is opened or changed, until somebody says that the grants are given up.
+#[tokio::test]
+async fn grants_are_given_up_with_the_key_that_is_lost() {
+    let issuer = Issuer::start(Behaviour::default()).await;
+    let place = signed_in(&issuer).await;
+    call(&place).await;
+    std::fs::write(place.file("data/secret.key"), [7; 32]).unwrap();
+    let refused = place.run(&["call", "mcp_s_echo"]).await;
+    assert_ne!(refused.code, Some(0), "{refused:?}");
+    let serving = place.serve().await;
+    let status = serving.mcp().replace("/mcp", "/status");
+    let browser = Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
+    bounded(async {
+        loop {
+            let answer = browser.get(status.parse().unwrap()).await.unwrap();
+            let said = answer.into_body().collect().await.unwrap().to_bytes();
+            if String::from_utf8_lossy(&said).contains("`tollbridge logout --all`") {
+                break;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    let given_up = place.run(&["logout", "--all"]).await;
+    assert_eq!(given_up.code, Some(0), "{given_up:?}");
+    assert_eq!(
+        given_up.stdout,
+        "1 grant forgotten; people have to sign in again\n"
+    );
+    let events = place.run(&["audit", "events", "--json"]).await;
+    let event = "forgotten, of the gateway";
+    assert!(events.stdout.contains(event), "{events:?}");
+    serving.end(Signal::TERM).await;
+    let config = std::fs::read_to_string(place.file("tollbridge.toml")).unwrap();
+    sign_in(&place, config).await;
+    call(&place).await;
+    let neither = place.run(&["logout"]).await;
+    assert_eq!(neither.code, Some(2), "{neither:?}");
 }
 
 /// Tokens end all the time, and two gateways of one data directory need them.

@@ -3,7 +3,7 @@
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 
-use super::{Sqlite, from_time, to_time, to_uuid};
+use super::{Sqlite, begin, from_time, to_time, to_uuid};
 use crate::{
     names::AgentId,
     store::{GrantKey, GrantNote, GrantOwner, GrantState, GrantStore, StoreError, StoredGrant},
@@ -99,6 +99,17 @@ impl GrantStore for Sqlite {
                     .await
                     .map_err(|error| self.map_error("removing a grant", error))?;
             Ok(removed.rows_affected() > 0)
+        })
+    }
+
+    fn remove_all_grants(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async move {
+            let failed = |error| self.map_error("removing all grants", error);
+            let mut tx = begin(&self.durable).await.map_err(failed)?;
+            for table in ["DELETE FROM grants", "DELETE FROM grant_notes"] {
+                sqlx::query(table).execute(&mut *tx).await.map_err(failed)?;
+            }
+            tx.commit().await.map_err(failed)
         })
     }
 

@@ -7,7 +7,9 @@ use sqlx::{Executor, Transaction};
 use super::{Sqlite, begin, from_time, to_time};
 use crate::{
     names::SecretName,
-    store::{KeyFingerprint, SECRETS_PURPOSE, SecretStore, StoreError, StoredSecret},
+    store::{
+        GRANTS_PURPOSE, KeyFingerprint, SECRETS_PURPOSE, SecretStore, StoreError, StoredSecret,
+    },
 };
 
 impl SecretStore for Sqlite {
@@ -95,6 +97,9 @@ impl SecretStore for Sqlite {
             let failed = |error| self.map_error("recording which key seals", error);
             let mut tx = begin(&self.durable).await.map_err(failed)?;
             forget_unused_key(&mut tx).await.map_err(failed)?;
+            if purpose == GRANTS_PURPOSE {
+                forget_unused_grant_key(&mut tx).await.map_err(failed)?;
+            }
             sqlx::query(
                 "INSERT INTO sealing_keys (purpose, fingerprint, place, since_ms) \
                  VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
@@ -128,6 +133,31 @@ async fn forget_unused_key(tx: &mut Transaction<'_, sqlx::Sqlite>) -> Result<(),
     .bind(SECRETS_PURPOSE)
     .execute(&mut **tx)
     .await?;
+    Ok(())
+}
+
+/// Removes the mark of the key of grants where there are none, for another key. What else it has sealed nobody can
+/// open then.
+async fn forget_unused_grant_key(
+    tx: &mut Transaction<'_, sqlx::Sqlite>,
+) -> Result<(), sqlx::Error> {
+    let forgotten = sqlx::query(
+        "DELETE FROM sealing_keys WHERE purpose = ? AND NOT EXISTS (SELECT * FROM grants)",
+    )
+    .bind(GRANTS_PURPOSE)
+    .execute(&mut **tx)
+    .await?;
+    if forgotten.rows_affected() == 0 {
+        return Ok(());
+    }
+    let notes = sqlx::query("DELETE FROM grant_notes")
+        .execute(&mut **tx)
+        .await?;
+    tracing::warn!(
+        notes = notes.rows_affected(),
+        "another key seals grants from now on; there are none. What was known of authorization servers is forgotten, \
+         also the clients that they registered"
+    );
     Ok(())
 }
 

@@ -29,7 +29,8 @@ const MERGED_SSE_ROUTE: &str = "/sse";
 /// Whether a token that was issued for `audience` is good for `resource`, the URL of a route. It is where the
 /// audience is
 ///
-/// - that route, over streamable HTTP or HTTP+SSE,
+/// - that route, over streamable HTTP or HTTP+SSE; also where it names no owner of the server and the route does,
+///   since an agent means one server by either,
 /// - the merged route, which shows what all others show, or
 /// - the gateway as a whole.
 ///
@@ -42,10 +43,10 @@ pub fn audience_covers(audience: &str, resource: &str) -> bool {
     };
     let routes = [MERGED_ROUTE, MERGED_SSE_ROUTE];
     let of_merged = || routes.contains(&path);
+    let local = view.split_once('@').map_or(view, |(local, _)| local);
     let of_view = || {
-        routes
-            .iter()
-            .any(|route| path.strip_prefix(route) == Some(view))
+        let mut views = routes.iter().filter_map(|route| path.strip_prefix(route));
+        views.any(|it| it == view || it == local)
     };
     path.is_empty() || of_merged() || of_view()
 }
@@ -97,6 +98,10 @@ mod tests {
             ("/mcp/servers/gh", "/mcp/servers/gh", true),
             ("/mcp/servers/gh", "/sse/servers/gh", true),
             ("/mcp/servers/gh", "/mcp/servers/docs", false),
+            ("/mcp/servers/gh", "/mcp/servers/gh@ops", true),
+            ("/mcp/servers/gh@ops", "/sse/servers/gh@ops", true),
+            ("/mcp/servers/gh@ops", "/mcp/servers/gh@art", false),
+            ("/mcp/servers/gh@ops", "/mcp/servers/gh", false),
             ("/mcp/servers/gh", "/mcp/profiles/gh", false),
             ("/mcp/servers/gh", "/mcp", false),
             ("/mcp/servers/mcp", "/mcp/servers/mcp", true),

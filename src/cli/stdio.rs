@@ -67,7 +67,7 @@ impl Stdio {
         let server = self.server.clone();
         let adjust = move |config: &mut Config| {
             if let Some(server) = &server {
-                config.servers.retain(|name, _| name.as_str() == server);
+                config.servers.retain(|name, _| name.is_called(server));
             }
         };
         let source = self.config.config_source(adjust.clone());

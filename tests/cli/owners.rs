@@ -94,3 +94,21 @@ async fn a_running_gateway_shows_what_the_agent_sees() {
     }
     serving.end(Signal::TERM).await;
 }
+
+#[tokio::test]
+async fn stdio_serves_what_the_agent_sees() {
+    let list = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}"#;
+    let list = format!("{list}\n");
+    let place = Place::new(CONFIG);
+    for (agent, sees) in [("ann", true), ("bob", false)] {
+        let own = ["stdio", "--agent", agent, "--server", "lab"];
+        let ran = place.run_with(&list, &own).await;
+        let shown = ran.stdout.contains(r#""name":"echo""#);
+        assert_eq!(shown, sees, "{ran:?}");
+        let ran = place.run_with(&list, &own[..3]).await;
+        for name in ["mcp_lab_echo", "mcp_notes_echo"] {
+            assert_eq!(ran.stdout.contains(name), sees, "{ran:?}");
+        }
+        assert!(ran.stdout.contains("mcp_toolbox_echo"), "{ran:?}");
+    }
+}

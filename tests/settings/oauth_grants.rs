@@ -167,6 +167,7 @@ pub(crate) async fn per_user() {
     let (one, _data_dir) = grants(&format!("{keys}per_user = false\n")).await;
     assert!(!one.is_per_agent(&server()));
     let request = SignInRequest {
+        selects_account: false,
         redirect_uri: Url::parse("http://127.0.0.1:1/oauth/callback").unwrap(),
         browser: "cookie".to_owned(),
         client_metadata: None,

@@ -423,3 +423,102 @@ async fn a_call_starts_the_server_of_its_agent() {
     }
     gateway.stop().await;
 }
+
+/// Rules mean a server by its name without the owner, and by all of it where they say so.
+#[tokio::test]
+async fn policies_name_servers_with_and_without_the_owner() {
+    for (policy, expect) in [
+        ("mode = \"allowlist\", tools = [\"lab/echo\"]", [true, true]),
+        (
+            "mode = \"allowlist\", tools = [\"mcp_lab_*\"]",
+            [true, true],
+        ),
+        ("mode = \"allowlist\", tools = [\"*/echo\"]", [true, true]),
+        (
+            "mode = \"allowlist\", tools = [\"lab@science/echo\"]",
+            [true, false],
+        ),
+        ("mode = \"allowlist\", tools = [\"*@ops/*\"]", [false, true]),
+        (
+            "mode = \"allowlist\", tools = [\"lab@art/*\"]",
+            [false, false],
+        ),
+        ("mode = \"all\", deny = [\"lab/*\"]", [false, false]),
+        ("mode = \"all\", deny = [\"lab@science/*\"]", [false, true]),
+        (
+            "mode = \"denylist\", tools = [\"lab@ops/echo\"]",
+            [true, false],
+        ),
+        (
+            "mode = \"allowlist\", resources = [\"lab/**\"]",
+            [true, true],
+        ),
+        (
+            "mode = \"allowlist\", resources = [\"lab@ops/**\"]",
+            [false, true],
+        ),
+    ] {
+        let (science, ops) = (Server::start().await, Server::start().await);
+        let settings = AGENTS.replace(
+            "[governance]",
+            &format!("[governance]\npolicy = {{ {policy} }}"),
+        );
+        let gateway = TestGateway::new()
+            .setting(&keyed(&settings))
+            .server("\"lab@science\"", &science.backend)
+            .server("\"lab@ops\"", &ops.backend)
+            .start()
+            .await;
+        let reads = policy.contains("resources");
+        let mut requests = Vec::new();
+        if !reads {
+            requests.push(("tools/call", r#""name":"mcp_lab_echo""#));
+        }
+        // What refuses all of a server refuses its resources too.
+        if reads || policy.contains("deny = ") {
+            requests.push(("resources/read", r#""uri":"lab+file:///a.txt""#));
+        }
+        for (who, expect) in [ANN, BOB].into_iter().zip(expect) {
+            let client = gateway.client_of(who, Front::Modern, "/mcp").await;
+            for (method, params) in &requests {
+                client.ask("1", method, params).await;
+                let is_answered = client.answer("1").await.error.is_none();
+                assert_eq!(is_answered, expect, "{} {policy} {method}", who.name);
+            }
+        }
+        gateway.stop().await;
+    }
+}
+
+/// A server that somebody else has changes nothing of what a rule means.
+#[tokio::test]
+async fn servers_of_others_change_no_rule() {
+    let (git, hub) = (Server::start().await, Server::start().await);
+    let tool = |name: &str| {
+        Auto::Result(format!(
+            r#"{{"tools":[{{"name":"{name}","inputSchema":{{"type":"object"}}}}]}}"#
+        ))
+    };
+    git.does("tools/list", tool("hub_echo"));
+    hub.does("tools/list", tool("echo"));
+    let policy = "[governance]\npolicy = { mode = \"allowlist\", tools = [\"mcp_git_hub_echo\"] }";
+    let settings = AGENTS.replace("[governance]", policy);
+    let gateway = TestGateway::new()
+        .setting(&keyed(&settings))
+        .server("git", &git.backend)
+        .server("\"git_hub@ops\"", &hub.backend)
+        .start()
+        .await;
+    for (who, reached, other) in [(ANN, &git, &hub), (BOB, &hub, &git)] {
+        let before = (seen(reached), seen(other));
+        let client = gateway.client_of(who, Front::Modern, "/mcp").await;
+        let listed = client.list("tools").await;
+        assert_eq!(listed.len(), 1, "{}: {listed:?}", who.name);
+        let params = format!(r#""name":{}"#, listed[0]["name"]);
+        client.ask("1", "tools/call", &params).await;
+        client.answer("1").await.value();
+        let after = (seen(reached), seen(other));
+        assert_eq!(after, (before.0 + 1, before.1), "{}", who.name);
+    }
+    gateway.stop().await;
+}

@@ -120,6 +120,7 @@ async fn sign_in(place: &Place, config: String) {
     grants.configure(&loaded.config);
     let server = ServerName::parse("s").unwrap();
     let request = SignInRequest {
+        selects_account: false,
         redirect_uri: Url::parse("http://127.0.0.1:1/oauth/callback").unwrap(),
         browser: "a browser".to_owned(),
         client_metadata: None,

@@ -244,6 +244,7 @@ impl McpClient {
     /// What a person does in a browser.
     async fn sign_in(&self) -> Result<(), String> {
         let request = SignInRequest {
+            selects_account: false,
             redirect_uri: Url::parse(REDIRECT_URI).unwrap(),
             browser: BROWSER.to_owned(),
             client_metadata: Some(Url::parse(CLIENT_METADATA).unwrap()),

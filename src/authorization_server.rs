@@ -59,10 +59,12 @@ pub use tries::Tries;
 pub struct Settings {
     /// How long access tokens are good for.
     pub access_token_lifetime: Duration,
-    /// How long refresh tokens are good for.
+    /// How long refresh tokens are good for after a sign-in, however often they are exchanged.
     pub refresh_token_lifetime: Duration,
     /// How long a refresh token is good for after it was exchanged.
     pub refresh_grace: Duration,
+    /// Whether the `client_id` of a client may be the URL of a document.
+    pub metadata_documents: bool,
     /// Whether clients may register themselves, and how many.
     pub registration: Option<RegistrationLimits>,
     /// Where people log in; `None`: with login codes.
@@ -167,7 +169,7 @@ impl AuthorizationServer {
             "revocation_endpoint_auth_methods_supported": methods,
             "code_challenge_methods_supported": ["S256"],
             "authorization_response_iss_parameter_supported": true,
-            "client_id_metadata_document_supported": true,
+            "client_id_metadata_document_supported": settings.metadata_documents,
         });
         if settings.registration.is_some() {
             metadata["registration_endpoint"] = at("/oauth/register").into();
@@ -182,6 +184,9 @@ impl AuthorizationServer {
     pub async fn client(&self, id: &str) -> Result<GrantClient, ClientError> {
         let settings = self.settings()?;
         if documents::is_document(id) {
+            if !settings.metadata_documents {
+                return Err(DocumentError::Off.into());
+            }
             return Ok(self.documents.client(id, &settings.egress).await?);
         }
         self.registered_client(id)
@@ -232,25 +237,18 @@ impl AuthorizationServer {
             redirect_target: redirect.map(|uri| uri.target()).unwrap_or_default(),
             scopes: Scopes::parse(&request.scope),
             resources: request.resources.clone(),
+            signed_in: now,
             created: now,
             used: now,
         };
         let (code, stored_code) = self.new_code(&grant.id, request, now)?;
-        let stored = StoredOAuthGrant {
-            id: grant.id.clone(),
-            client: grant.client.clone(),
-            agent: grant.agent(),
-            body: self.seal(&tokens::grant_place(&grant.id), &grant.to_body())?,
-            created: now,
-            used: now,
-            expires: tokens::after(now, tokens::CODE_LIFETIME),
-        };
+        let stored = self.to_stored_grant(&grant, now)?;
         self.store.add_grant(&stored, &stored_code).await?;
         Ok((grant, request.code_redirect(&code)))
     }
 
     /// The URL that sends a code to the client where `who` has agreed to the same before; `None` where they are
-    /// to be asked. A client that is reached over TLS need not ask again; programs on the machine of a person may
+    /// to be asked. Their grant goes on with what is claimed of them now. A client that is reached over TLS need not ask again; programs on the machine of a person may
     /// be any, and always ask (RFC 8252, section 8.6).
     ///
     /// # Errors
@@ -278,9 +276,32 @@ impl AuthorizationServer {
         let Some(grant) = same else {
             return Ok(None);
         };
-        let (code, stored) = self.new_code(&grant.id, request, now)?;
-        let is_added = self.store.add_code(&stored).await?;
-        Ok(is_added.then(|| request.code_redirect(&code)))
+        let grant = Grant {
+            subject,
+            subject_name: who.name.clone(),
+            signed_in: now,
+            ..grant.clone()
+        };
+        let (code, stored_code) = self.new_code(&grant.id, request, now)?;
+        let stored = self.to_stored_grant(&grant, now)?;
+        let is_renewed = self.store.renew_grant(&stored, &stored_code).await?;
+        Ok(is_renewed.then(|| request.code_redirect(&code)))
+    }
+
+    fn to_stored_grant(
+        &self,
+        grant: &Grant,
+        now: Timestamp,
+    ) -> Result<StoredOAuthGrant, ServerError> {
+        Ok(StoredOAuthGrant {
+            id: grant.id.clone(),
+            client: grant.client.clone(),
+            agent: grant.agent(),
+            body: self.seal(&tokens::grant_place(&grant.id), &grant.to_body())?,
+            created: grant.created,
+            used: now,
+            expires: tokens::after(now, tokens::CODE_LIFETIME),
+        })
     }
 
     /// All grants that are as we wrote them, oldest first.

@@ -34,14 +34,14 @@ use std::{
 };
 
 use ::http::{HeaderMap, HeaderValue, Method as Verb, Request, Response, StatusCode};
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use hyper::body::Incoming;
 
 use crate::{
     api::Api,
     auth::{
         Agent, AuthError, CredentialLifetime, Credentials, Identity, MERGED_ROUTE, PeerCertificate,
-        token::Scopes,
+        jwt::ExternalMetadata, token::Scopes,
     },
     authorization_server::AuthorizationServer,
     browser_login::BrowserLogins,
@@ -92,6 +92,8 @@ pub(crate) struct HttpEdge {
     browser_logins: BrowserLogins,
     /// Where the gateway is managed; `None` where nothing can be changed.
     api: OnceLock<Api>,
+    /// What another authorization server says of itself, where that issues the tokens.
+    external_metadata: ArcSwapOption<ExternalMetadata>,
     /// Those who read streams of events.
     stream_readers: InFlight,
     tasks: Tasks,
@@ -115,6 +117,7 @@ impl HttpEdge {
             oauth: oauth.map(OAuthEdge::new),
             browser_logins: BrowserLogins::default(),
             api: OnceLock::new(),
+            external_metadata: ArcSwapOption::from(ExternalMetadata::new(config).map(Arc::new)),
             proxy,
             status,
             guard: ArcSwap::from_pointee(OriginGuard::new(config, &config.listen)),
@@ -143,6 +146,8 @@ impl HttpEdge {
         let base = resource_server.public_url.base();
         self.proxy.sign_ins().set_base(base);
         self.resource_server.store(Arc::new(resource_server));
+        let external = ExternalMetadata::new(config);
+        self.external_metadata.store(external.map(Arc::new));
     }
 
     /// Answers one HTTP request, which came from `peer`.
@@ -339,6 +344,12 @@ impl HttpEdge {
             && let Some(endpoint) = self.oauth_endpoint(request.uri().path())
         {
             return Box::pin(oauth_server::answer(endpoint, self, oauth, peer, request)).await;
+        }
+        if route == Route::OAuth
+            && let Some(metadata) = self.external_metadata.load_full()
+            && self.oauth_endpoint(request.uri().path()) == Some(Endpoint::Metadata)
+        {
+            return Box::pin(oauth::answer_metadata(&metadata)).await;
         }
         if let Some(answer) = self.answer_anybody(&route, peer, request) {
             return answer;

@@ -49,8 +49,8 @@ pub use leases::{
 };
 pub use listings::{Listings, StoredListing};
 pub use oauth::{
-    OAuthStore, StoredLoginCode, StoredOAuthClient, StoredOAuthGrant, StoredToken, TokenExchange,
-    TokenHash, TokenKind,
+    OAuthStore, StoredLoginCode, StoredOAuthClient, StoredOAuthGrant, StoredToken,
+    TOKENS_PER_GRANT_MAX, TokenExchange, TokenHash, TokenKind,
 };
 pub use refused_rows::{RefusedRow, RowFault, RowKind, StoredRows};
 use secret_key::SecretKey;

@@ -28,6 +28,7 @@ pub(super) fn settings(config: &Config) -> Result<Option<Settings>, EgressError>
         access_token_lifetime: oauth.access_token_lifetime,
         refresh_token_lifetime: oauth.refresh_token_lifetime,
         refresh_grace: oauth.refresh_grace,
+        metadata_documents: oauth.client_id_metadata_documents,
         registration: oauth.registration.then_some(RegistrationLimits {
             clients_max: oauth.registrations_max,
             unused_max: oauth.registration_lifetime,

@@ -4,6 +4,7 @@
 //! in the order in which a wrong token can be told apart from others.
 
 mod issuer_keys;
+mod issuer_metadata;
 mod issuer_quirks;
 
 use std::time::Duration;
@@ -15,7 +16,10 @@ use jsonwebtoken::{Algorithm, Validation};
 use serde_json::{Map, Value};
 
 use self::issuer_keys::IssuerKeys;
-pub use self::issuer_quirks::{IssuerQuirks, is_same_issuer};
+pub use self::{
+    issuer_metadata::ExternalMetadata,
+    issuer_quirks::{IssuerQuirks, is_same_issuer},
+};
 use super::{
     audience_covers,
     token::{Scopes, TokenRejection, TokenSubject, TokenVerifier, VerifiedToken},

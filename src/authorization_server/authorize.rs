@@ -62,7 +62,8 @@ pub struct AuthorizationRequest {
 }
 
 /// An error that the client is told by a redirect (RFC 6749, section 4.1.2.1).
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("the request of the client is not valid: {description} ({error})")]
 pub struct AuthorizeError {
     /// Its code.
     pub error: &'static str,

@@ -34,6 +34,9 @@ pub enum DocumentError {
         "a client_id that is a URL has `https:`, a path, and no fragment, user or dot segments"
     )]
     Url,
+    /// The config does not let clients be named by one.
+    #[error("clients with a metadata document are off here: the client registers itself")]
+    Off,
     /// It was not fetched.
     #[error("the client metadata document cannot be fetched: {0}")]
     Fetch(String),

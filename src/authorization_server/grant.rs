@@ -59,6 +59,8 @@ pub(super) struct GrantBody {
     pub(super) redirect_target: String,
     pub(super) scope: String,
     pub(super) resources: Vec<String>,
+    #[serde(with = "super::time_ms")]
+    pub(super) signed_in: Timestamp,
 }
 
 /// A grant that somebody gave.
@@ -80,6 +82,8 @@ pub struct Grant {
     pub scopes: Scopes,
     /// The resources that it is for.
     pub resources: Vec<String>,
+    /// When its subject last signed in, whose claims are those of that time.
+    pub signed_in: Timestamp,
     /// When it was given.
     pub created: Timestamp,
     /// When it last gave tokens.
@@ -97,6 +101,7 @@ impl Grant {
             redirect_target: body.redirect_target,
             scopes: Scopes::parse(&body.scope),
             resources: body.resources,
+            signed_in: body.signed_in,
             created: stored.created,
             used: stored.used,
         }
@@ -111,6 +116,7 @@ impl Grant {
             redirect_target: self.redirect_target.clone(),
             scope: self.scopes.to_string(),
             resources: self.resources.clone(),
+            signed_in: self.signed_in,
         }
     }
 

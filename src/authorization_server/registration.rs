@@ -21,8 +21,10 @@ const AUTH_METHOD_DEFAULT: &str = "none";
 /// Why a client is not registered.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistrationError {
-    /// There are too many.
-    #[error("too many clients are registered; try again later")]
+    /// There are too many, all with a grant.
+    #[error(
+        "too many clients are registered, and all have grants; the operator raises oauth.registrations_max"
+    )]
     Full,
     /// What it says of itself.
     #[error(transparent)]

@@ -109,6 +109,7 @@ fn settings() -> Settings {
         access_token_lifetime: Duration::from_secs(600),
         refresh_token_lifetime: Duration::from_secs(1_000),
         refresh_grace: Duration::from_secs(60),
+        metadata_documents: true,
         registration: Some(RegistrationLimits {
             clients_max: 10,
             unused_max: Duration::from_secs(1_000),
@@ -148,22 +149,107 @@ async fn a_refresh_token_has_its_time_and_its_grace() {
     let setup = Setup::new().await;
     let (_, code) = setup.code().await;
     let first = setup.exchange(&code, 0).await.unwrap().refresh_token;
+    let second = setup.refresh(&first, 300).await.unwrap().refresh_token;
+    let third = setup.refresh(&second, 500).await.unwrap().refresh_token;
+    setup.refresh(&second, 500 + 59).await.unwrap();
+    setup.refresh(&third, 500).await.unwrap();
     assert_eq!(
-        rejection(setup.refresh(&first, 1_000).await),
-        "oauth_code_expired"
-    );
-    let second = setup.refresh(&first, 999).await.unwrap().refresh_token;
-    let third = setup.refresh(&second, 1_500).await.unwrap().refresh_token;
-    setup.refresh(&second, 1_500 + 59).await.unwrap();
-    setup.refresh(&third, 1_500).await.unwrap();
-    assert_eq!(
-        rejection(setup.refresh(&second, 1_500 + 60).await),
+        rejection(setup.refresh(&second, 500 + 60).await),
         "oauth_replayed"
     );
     assert_eq!(
-        rejection(setup.refresh(&third, 2_000).await),
+        rejection(setup.refresh(&third, 600).await),
         "oauth_unknown_code"
     );
+    setup.store.close().await;
+}
+
+/// However often a client refreshes, its person signs in again at last; then the client goes on with the claims of that
+/// time.
+#[tokio::test]
+async fn refreshes_end_so_long_after_the_sign_in() {
+    let setup = Setup::new().await;
+    let subject = |groups: &[&str]| {
+        let claims = json!({ "iss": "https://a", "sub": "ann", "groups": groups });
+        TokenSubject::Claims(claims.as_object().unwrap().clone())
+    };
+    let who = |groups: &[&str]| LoggedIn::new(&subject(groups), "ann".to_owned());
+    let request = AuthorizationRequest {
+        redirect_uri: "https://client.example/cb".to_owned(),
+        ..setup.request()
+    };
+    let code_of = |url: String| {
+        let url = url::Url::parse(&url).unwrap();
+        let mut params = url.query_pairs();
+        params
+            .find(|(name, _)| name == "code")
+            .unwrap()
+            .1
+            .into_owned()
+    };
+    let exchange = async |code: &str, seconds: i64| {
+        let params = CodeParams {
+            code,
+            redirect_uri: None,
+            verifier: VERIFIER,
+        };
+        let now = setup.now + SignedDuration::from_secs(seconds);
+        let server = &setup.server;
+        let narrowing = Narrowing::default();
+        let issued = server.exchange_code(&setup.client, params, &narrowing, now);
+        issued.await.unwrap()
+    };
+    let (before, after) = (who(&["a"]), who(&["b"]));
+    let approved = setup.server.approve(&request, &before, setup.now);
+    let (grant, url) = approved.await.unwrap();
+    let first = exchange(&code_of(url), 0).await.refresh_token;
+    let second = setup.refresh(&first, 999).await.unwrap();
+    assert_eq!(second.expires_in, Duration::from_secs(1), "at the end");
+    let past = setup.refresh(&second.refresh_token, 1_000).await;
+    assert_eq!(rejection(past), "oauth_code_expired");
+    // The same client asks again, and somebody logs in of whom another group is claimed.
+    let later = setup.now + SignedDuration::from_secs(1_000);
+    let again = setup.server.approve_as_before(&request, &after, later);
+    let next = exchange(&code_of(again.await.unwrap().unwrap()), 1_000).await;
+    assert_eq!(
+        (next.grant.id, next.grant.subject),
+        (grant.id, subject(&["b"]))
+    );
+    let third = setup.refresh(&next.refresh_token, 1_999).await.unwrap();
+    assert_eq!(third.grant.subject, subject(&["b"]));
+    let past = setup.refresh(&third.refresh_token, 2_000).await;
+    assert_eq!(rejection(past), "oauth_code_expired");
+    setup.store.close().await;
+}
+
+/// A client that never uses up a refresh token gets no tokens without end: the oldest go.
+#[tokio::test]
+async fn a_grant_has_so_many_tokens() {
+    let setup = Setup::new().await;
+    let (_, code) = setup.code().await;
+    let first = setup.exchange(&code, 0).await.unwrap();
+    let is_good = async |token: &str| {
+        let verified = setup.server.verify(token, RESOURCE).await;
+        verified.unwrap().is_ok()
+    };
+    let refresh = async |seconds: usize| {
+        let seconds = i64::try_from(seconds).unwrap();
+        setup.refresh(&first.refresh_token, seconds).await.unwrap()
+    };
+    let max = crate::store::TOKENS_PER_GRANT_MAX;
+    let second = refresh(1).await;
+    for nth in 2..max {
+        assert!(!refresh(nth).await.has_displaced);
+    }
+    assert!(is_good(&first.access_token).await, "at the limit");
+    assert!(refresh(max).await.has_displaced);
+    assert!(!is_good(&first.access_token).await, "past it");
+    assert!(is_good(&second.access_token).await);
+    let live = setup.store.oauth.access_tokens().await.unwrap();
+    assert_eq!(live.len(), max);
+    let used = TokenHash::of(&second.access_token);
+    assert!(setup.store.oauth.remove_token(used).await.unwrap());
+    assert!(!refresh(max + 1).await.has_displaced, "back under it");
     setup.store.close().await;
 }
 

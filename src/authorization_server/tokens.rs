@@ -61,6 +61,8 @@ pub struct IssuedTokens {
     pub scope: String,
     /// The grant that they belong to.
     pub grant: Grant,
+    /// Whether older access tokens of it are no longer good, since there were too many.
+    pub has_displaced: bool,
 }
 
 /// Why a client gets no tokens (RFC 6749, section 5.2).
@@ -239,11 +241,13 @@ impl AuthorizationServer {
         if token.grant.client != client.id {
             return Err(GrantRejection::Client.into());
         }
-        if token.body.expires <= now {
+        let settings = self.settings()?;
+        let ends = after(token.grant.signed_in, settings.refresh_token_lifetime);
+        if token.body.expires.min(ends) <= now {
             return Err(GrantRejection::Expired.into());
         }
-        let grace = self.settings()?.refresh_grace;
-        self.issue(token, narrowing, grace, now).await
+        self.issue(token, narrowing, settings.refresh_grace, now)
+            .await
     }
 
     async fn issue(
@@ -263,7 +267,9 @@ impl AuthorizationServer {
         let (access_token, access) = secret::generate(ACCESS_PREFIX).map_err(ServerError::from)?;
         let (refresh_token, refresh) =
             secret::generate(REFRESH_PREFIX).map_err(ServerError::from)?;
-        let access_expires = after(now, settings.access_token_lifetime);
+        // Refreshes do not defer when the person signs in again.
+        let ends = after(grant.signed_in, settings.refresh_token_lifetime);
+        let access_expires = after(now, settings.access_token_lifetime).min(ends);
         let of_access = TokenBody {
             grant: grant.id.clone(),
             kind: kind_mark(TokenKind::Access),
@@ -278,7 +284,7 @@ impl AuthorizationServer {
             kind: kind_mark(TokenKind::Refresh),
             scope: body.scope,
             resources: body.resources,
-            expires: after(now, settings.refresh_token_lifetime),
+            expires: ends,
             grant: grant.id.clone(),
             redirect_uri: None,
             code_challenge: None,
@@ -289,8 +295,14 @@ impl AuthorizationServer {
         ];
         let generation = self.access.generation();
         let exchanged = self.store.exchange(stored.hash, now, grace, &tokens).await;
+        let mut has_displaced = false;
         match exchanged.map_err(ServerError::from)? {
-            TokenExchange::Done => {}
+            TokenExchange::Done(gone) if gone.is_empty() => {}
+            TokenExchange::Done(gone) => {
+                self.forget(|hash, _| gone.contains(hash));
+                self.note_change();
+                has_displaced = true;
+            }
             TokenExchange::Gone => return Err(GrantRejection::Unknown.into()),
             TokenExchange::Replayed => {
                 self.revoke_grant(&grant.id).await?;
@@ -308,10 +320,11 @@ impl AuthorizationServer {
         self.access.insert(access, known, (now, generation));
         Ok(IssuedTokens {
             access_token,
-            expires_in: settings.access_token_lifetime,
+            expires_in: access_expires.duration_since(now).unsigned_abs(),
             refresh_token,
             scope: scope.to_string(),
             grant,
+            has_displaced,
         })
     }
 

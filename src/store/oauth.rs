@@ -30,6 +30,10 @@ impl fmt::Debug for TokenHash {
     }
 }
 
+/// Access tokens, and refresh tokens that were not exchanged, that one grant has at a time. A client needs one of each;
+/// it may have several installations, and tokens for parts of its grant.
+pub const TOKENS_PER_GRANT_MAX: usize = 50;
+
 /// What a token of the store is good for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum TokenKind {
@@ -102,10 +106,10 @@ pub struct StoredLoginCode {
 }
 
 /// What became of a code or refresh token that was to be exchanged.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub enum TokenExchange {
-    /// The new tokens are kept.
-    Done,
+    /// The new tokens are kept. These access tokens had to go for them.
+    Done(Vec<TokenHash>),
     /// There is no such token, or its grant was revoked.
     Gone,
     /// It was exchanged before, and longer ago than it may be again; nothing was kept.
@@ -114,8 +118,9 @@ pub enum TokenExchange {
 
 /// Keeps what the built-in authorization server gives out.
 pub trait OAuthStore: fmt::Debug + Send + Sync {
-    /// Keeps a client. Those unused since `unused_since` are removed first; `false` where there are `clients_max`
-    /// others still.
+    /// Keeps a client. Those without a grant that are unused since `unused_since` are removed first, and where there
+    /// would be more than `clients_max`, those of the rest that were used longest ago. `false` where all others have
+    /// grants.
     fn add_client<'a>(
         &'a self,
         client: &'a StoredOAuthClient,
@@ -136,8 +141,12 @@ pub trait OAuthStore: fmt::Debug + Send + Sync {
         code: &'a StoredToken,
     ) -> BoxFuture<'a, Result<(), StoreError>>;
 
-    /// Keeps another code of a grant; `false` where that is gone.
-    fn add_code<'a>(&'a self, code: &'a StoredToken) -> BoxFuture<'a, Result<bool, StoreError>>;
+    /// Keeps another body of a grant, and another code; `false` where the grant is gone.
+    fn renew_grant<'a>(
+        &'a self,
+        grant: &'a StoredOAuthGrant,
+        code: &'a StoredToken,
+    ) -> BoxFuture<'a, Result<bool, StoreError>>;
 
     /// All grants, oldest first.
     fn grants(&self) -> BoxFuture<'_, Result<Vec<StoredOAuthGrant>, StoreError>>;
@@ -155,7 +164,8 @@ pub trait OAuthStore: fmt::Debug + Send + Sync {
     ) -> BoxFuture<'_, Result<Option<(StoredToken, StoredOAuthGrant)>, StoreError>>;
 
     /// Notes that the token `spent` was exchanged `at` a time, and keeps those that it was exchanged for. One that
-    /// was exchanged before may be again within the `grace` after that.
+    /// was exchanged before may be again within the `grace` after that. Beyond [`TOKENS_PER_GRANT_MAX`] of a kind the
+    /// oldest tokens of the grant are removed.
     fn exchange<'a>(
         &'a self,
         spent: TokenHash,

@@ -706,6 +706,36 @@ async fn open_streams_end_with_the_time_of_the_token() {
     scene.gateway.stop().await;
 }
 
+/// Clients of 2025-03-26 know no metadata of resources: they look for those of the issuer at the origin of the gateway.
+#[tokio::test]
+async fn old_clients_find_the_issuer_at_the_origin() {
+    let path = "/.well-known/oauth-authorization-server";
+    let scene = Scene::new(Behaviour::default(), "").await;
+    let found = async |scene: &Scene| {
+        let answer = scene.gateway.http().get(path, &[]).await;
+        (answer.status().as_u16(), value(&answer.text().await))
+    };
+    let expect = (200, scene.issuer.metadata());
+    assert_eq!(found(&scene).await, expect);
+    scene.issuer.change(|it| it.metadata_status = 500);
+    assert_eq!(found(&scene).await, expect, "it is kept");
+    assert_eq!(scene.issuer.count(path), 1);
+    scene.gateway.stop().await;
+    let down = Behaviour {
+        metadata_status: 500,
+        ..Behaviour::default()
+    };
+    let scene = Scene::new(down, "").await;
+    let (status, answer) = found(&scene).await;
+    assert_eq!(
+        (status, &answer["error"]),
+        (503, &json!("temporarily_unavailable"))
+    );
+    scene.issuer.change(|it| it.metadata_status = 200);
+    assert_eq!(found(&scene).await.0, 503, "it is not asked each time");
+    scene.gateway.stop().await;
+}
+
 #[tokio::test]
 async fn a_token_is_explained() {
     let issuer = Issuer::start(Behaviour::default()).await;

@@ -8,6 +8,10 @@ const TESTS: &[(&str, fn())] = &[
         sign_in::tokens_last_as_long_as_the_config_says,
     ),
     (
+        "oauth.client_id_metadata_documents",
+        sign_in::documents_of_clients_can_be_turned_off,
+    ),
+    (
         "oauth.login.client_id",
         login::somebody_logs_in_at_the_issuer,
     ),

@@ -540,7 +540,11 @@ async fn nobody_is_sent_where_the_client_did_not_register() {
         Shown::Page(400, _)
     ));
     signing.refused_once("oauth_client").await;
-    // Everything else is told the client.
+    // Everything else is told the client, once its person is there.
+    let mut person = signing.browser();
+    let login = person.get(&signing.query(&client, &[])).await.page();
+    let code = signing.login_code("ann").await;
+    person.submit(&login, &[("code", &code)]).await.page();
     for (name, value, error) in [
         ("response_type", "token", "unsupported_response_type"),
         ("code_challenge", "", "invalid_request"),
@@ -555,7 +559,11 @@ async fn nobody_is_sent_where_the_client_did_not_register() {
         ),
     ] {
         let query = signing.query(&client, &[(name, value)]);
-        let url = signing.browser().get(&query).await.url();
+        let Shown::Page(400, page) = signing.browser().get(&query).await else {
+            panic!("nobody is logged in, and it was sent on");
+        };
+        assert!(page.contains(error), "{page}");
+        let url = person.get(&query).await.url();
         assert!(url.starts_with(CALLBACK), "{url}");
         assert_eq!(
             param(&url, "error").as_deref(),
@@ -798,11 +806,27 @@ pub(crate) async fn so_many_clients_register() {
     let long_ago = jiff::Timestamp::MIN;
     let is_added = signing.store.oauth.add_client(&unused, long_ago, 2).await;
     assert!(is_added.unwrap());
-    for expect in [201, 201, 503] {
-        assert_eq!(signing.register(&asks).await.0, expect);
-    }
-    let gone = signing.store.oauth.client("client_unused").await.unwrap();
-    assert_eq!(gone, None, "nobody used it");
+    let first = signing.client_id().await;
+    let is_kept = async |id: &str| signing.store.oauth.client(id).await.unwrap().is_some();
+    assert!(!is_kept("client_unused").await, "nobody used it");
+    let second = signing.client_id().await;
+    assert!(is_kept(&first).await, "at the limit");
+    let code = signing.code(&first, "ann").await;
+    let (_, tokens) = signing.exchange(&first, &code).await;
+    let third = signing.client_id().await;
+    assert!(!is_kept(&second).await, "it has no grant");
+    assert!(is_kept(&first).await && is_kept(&third).await);
+    let code = signing.code(&third, "ann").await;
+    assert_eq!(signing.exchange(&third, &code).await.0, 200);
+    let (status, refused) = signing.register(&asks).await;
+    assert_eq!(status, 503, "past it, and all have grants: {refused}");
+    let grants = signing.store.oauth.grants().await.unwrap();
+    let grant = grants.iter().find(|grant| grant.client == third).unwrap();
+    assert!(signing.store.oauth.revoke_grant(&grant.id).await.unwrap());
+    signing.client_id().await;
+    assert!(!is_kept(&third).await, "back under it");
+    let refresh = tokens["refresh_token"].as_str().unwrap();
+    assert_eq!(signing.refresh(&first, refresh).await.0, 200);
     signing.stop().await;
 }
 
@@ -952,6 +976,33 @@ async fn a_client_is_known_by_the_document_at_its_id() {
         panic!("{shown:?}");
     };
     assert!(page.contains("egress.allow"), "{page}");
+    signing.stop().await;
+}
+
+#[tokio::test]
+pub(crate) async fn documents_of_clients_can_be_turned_off() {
+    let member = "client_id_metadata_document_supported";
+    let metadata = async |signing: &SignIns| {
+        let path = "/.well-known/oauth-authorization-server";
+        json_answer(signing.gateway.http().get(path, &[]).await)
+            .await
+            .1
+    };
+    let allow = "[egress]\nallow = [\"127.0.0.0/8\"]";
+    let signing = SignIns::new(allow).await;
+    assert_eq!(metadata(&signing).await[member], true);
+    signing.stop().await;
+    let off = format!("client_id_metadata_documents = false\n{allow}");
+    let signing = SignIns::new(&off).await;
+    assert_eq!(metadata(&signing).await[member], false);
+    let (client, served) = document_server("/client.json", DOCUMENT).await;
+    let shown = signing.browser().get(&signing.query(&client, &[])).await;
+    let Shown::Page(400, page) = shown else {
+        panic!("{shown:?}");
+    };
+    assert!(page.contains("registers itself"), "{page}");
+    assert_eq!(served.load(Ordering::Relaxed), 0, "nothing is fetched");
+    signing.client_id().await;
     signing.stop().await;
 }
 

@@ -233,6 +233,7 @@ pub(crate) const GOVERNING: &[&str] = &[
 /// Every key of the built-in authorization server, whose tests are those of `tests/oauth`.
 pub(crate) const SIGNING_IN: &[&str] = &[
     "oauth.access_token_lifetime",
+    "oauth.client_id_metadata_documents",
     "oauth.login.client_id",
     "oauth.login.client_secret",
     "oauth.login.issuer",

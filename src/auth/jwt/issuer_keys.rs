@@ -6,7 +6,6 @@ use std::{
     time::Duration,
 };
 
-use http::StatusCode;
 use jsonwebtoken::{
     DecodingKey, decode,
     errors::ErrorKind,
@@ -18,7 +17,7 @@ use url::Url;
 
 use super::{
     TokenHead,
-    issuer_quirks::{is_metadata_issuer, without_slash},
+    issuer_metadata::{MetadataUnavailable, fetch_metadata, get_object, parse_url},
 };
 use crate::{auth::token::TokenRejection, egress::EgressClient, lock::lock};
 
@@ -64,21 +63,6 @@ impl std::fmt::Debug for IssuerKey {
             .field("id", &self.id)
             .finish_non_exhaustive()
     }
-}
-
-/// Why keys cannot be had.
-#[derive(Debug, thiserror::Error)]
-enum KeysUnavailable {
-    #[error(transparent)]
-    Egress(#[from] crate::egress::EgressError),
-    #[error("{0}: not a JSON object of the kind expected")]
-    Malformed(Url),
-    #[error("{0} is the metadata of another issuer: {1}")]
-    OtherIssuer(Url, String),
-    #[error("{0}: HTTP {1}")]
-    Status(Url, StatusCode),
-    #[error("{0} is not a URL")]
-    Url(String),
 }
 
 impl IssuerKeys {
@@ -167,53 +151,27 @@ impl IssuerKeys {
         state.keys.clone()
     }
 
-    async fn fetch(&self) -> Result<Vec<IssuerKey>, KeysUnavailable> {
+    async fn fetch(&self) -> Result<Vec<IssuerKey>, MetadataUnavailable> {
         let url = match &self.jwks_url {
             Some(url) => parse_url(url)?,
             None => self.discover().await?,
         };
-        let document = self.get(&url).await?;
+        let document = get_object(&url, &self.egress).await?;
         let keys = document.get("keys").and_then(Value::as_array);
         let keys = keys.map(|keys| keys.iter().filter_map(IssuerKey::read));
         let keys: Vec<_> = keys.into_iter().flatten().take(KEYS_MAX).collect();
         // The keys of before are better than none.
         if keys.is_empty() {
-            return Err(KeysUnavailable::Malformed(url));
+            return Err(MetadataUnavailable::Malformed(url));
         }
         Ok(keys)
     }
 
     /// Where the issuer says that its keys are.
-    async fn discover(&self) -> Result<Url, KeysUnavailable> {
-        let mut failure = None;
-        for url in metadata_urls(&self.issuer)? {
-            match self.keys_by_metadata(url).await {
-                Ok(url) => return Ok(url),
-                Err(why) => failure = Some(failure.unwrap_or(why)),
-            }
-        }
-        Err(failure.unwrap_or_else(|| KeysUnavailable::Url(self.issuer.clone())))
-    }
-
-    async fn keys_by_metadata(&self, url: Url) -> Result<Url, KeysUnavailable> {
-        let document = self.get(&url).await?;
-        let text = |name: &str| document.get(name).and_then(Value::as_str);
-        let (Some(issuer), Some(keys)) = (text("issuer"), text("jwks_uri")) else {
-            return Err(KeysUnavailable::Malformed(url));
-        };
-        if !is_metadata_issuer(&self.issuer, issuer) {
-            return Err(KeysUnavailable::OtherIssuer(url, issuer.to_owned()));
-        }
-        parse_url(keys)
-    }
-
-    async fn get(&self, url: &Url) -> Result<Map<String, Value>, KeysUnavailable> {
-        let response = self.egress.get(url).await?;
-        if response.status() != StatusCode::OK {
-            return Err(KeysUnavailable::Status(url.clone(), response.status()));
-        }
-        let document = serde_json::from_slice(response.body());
-        document.map_err(|_| KeysUnavailable::Malformed(url.clone()))
+    async fn discover(&self) -> Result<Url, MetadataUnavailable> {
+        let (url, document) = fetch_metadata(&self.issuer, &self.egress, &["jwks_uri"]).await?;
+        let keys = document.get("jwks_uri").and_then(Value::as_str);
+        parse_url(keys.ok_or(MetadataUnavailable::Malformed(url))?)
     }
 }
 
@@ -250,28 +208,4 @@ impl IssuerKey {
         let is_for = self.algorithm.is_none_or(|it| it.to_string() == name);
         is_named && is_for && self.key.family() == head.algorithm.family()
     }
-}
-
-fn parse_url(url: &str) -> Result<Url, KeysUnavailable> {
-    Url::parse(url).map_err(|_| KeysUnavailable::Url(url.to_owned()))
-}
-
-/// Where the metadata of an issuer may be, in the order of the specification: of OAuth with the path of the issuer
-/// behind, of OpenID Connect the same, and of OpenID Connect below the issuer (RFC 8414, section 3.1).
-fn metadata_urls(issuer: &str) -> Result<Vec<Url>, KeysUnavailable> {
-    let issuer = parse_url(without_slash(issuer))?;
-    let path = without_slash(issuer.path()).to_owned();
-    let at = |path: String| {
-        let mut url = issuer.clone();
-        url.set_path(&path);
-        url
-    };
-    let oauth = at(format!("/.well-known/oauth-authorization-server{path}"));
-    let oidc = at(format!("{path}/.well-known/openid-configuration"));
-    Ok(if path.is_empty() {
-        vec![oauth, oidc]
-    } else {
-        let inserted = at(format!("/.well-known/openid-configuration{path}"));
-        vec![oauth, inserted, oidc]
-    })
 }

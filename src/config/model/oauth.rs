@@ -30,8 +30,8 @@ pub struct OAuthConfig {
     #[serde(with = "Time")]
     #[schemars(extend("x-min" = "10s", "x-max" = "1h"))]
     pub access_token_lifetime: Duration,
-    /// Lifetime of refresh tokens of the built-in server, after which a person signs in again. Each refresh begins
-    /// it anew.
+    /// How long after a sign-in clients of the built-in server can refresh their tokens, however often they do. Then the
+    /// person signs in again.
     #[serde(with = "Time")]
     #[schemars(extend("x-min" = "1m", "x-max" = "365d"))]
     pub refresh_token_lifetime: Duration,
@@ -40,9 +40,13 @@ pub struct OAuthConfig {
     #[serde(with = "Time")]
     #[schemars(extend("x-min" = "0s", "x-max" = "1h"))]
     pub refresh_grace: Duration,
+    /// Whether clients of the built-in server may be named by the URL of a client ID metadata document, which the
+    /// gateway fetches. Turn it off where the gateway does not reach the internet: clients register themselves then.
+    pub client_id_metadata_documents: bool,
     /// Whether clients may register themselves with the built-in server (RFC 7591), which most need.
     pub registration: bool,
-    /// Maximum number of clients that registered themselves; further ones are refused.
+    /// Maximum number of clients that registered themselves. At the maximum a further one replaces the least recently
+    /// used without a sign-in, and is refused where all have one.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub registrations_max: usize,
     /// How long a client that registered itself is kept without being used.
@@ -65,6 +69,7 @@ impl Default for OAuthConfig {
             access_token_lifetime: Duration::from_secs(60 * 60),
             refresh_token_lifetime: Duration::from_secs(30 * 24 * 60 * 60),
             refresh_grace: Duration::from_secs(60),
+            client_id_metadata_documents: true,
             registration: true,
             registrations_max: 10_000,
             registration_lifetime: Duration::from_secs(30 * 24 * 60 * 60),

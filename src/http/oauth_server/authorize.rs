@@ -46,7 +46,8 @@ impl OAuthRequest<'_> {
         self.agent_of(subject).map(|_| who)
     }
 
-    /// What the client asks for. Until it is known that the redirect URI is its own, errors stay here.
+    /// What the client asks for. Until it is known that the redirect URI is its own, and a person is logged in, errors
+    /// stay here.
     async fn checked_request(&self) -> Result<AuthorizationRequest, Box<Response<Body>>> {
         let refuse = |reason, why: &str| {
             self.refused(reason);
@@ -79,6 +80,11 @@ impl OAuthRequest<'_> {
         params
             .check(&client, (&redirect_uri, &self.issuer), canonical)
             .map_err(|why| {
+                // Anybody may register a client and make a link: without its person nobody is sent on to where that
+                // client is (RFC 9700, section 4.11.2).
+                if !self.is_logged_in() {
+                    return refuse("oauth_request", &why.to_string());
+                }
                 self.refused("oauth_request");
                 let error = [("error", why.error), ("error_description", why.description)];
                 let url = redirect_url(&redirect_uri, &error, params.state(), &self.issuer);
@@ -370,6 +376,12 @@ impl OAuthRequest<'_> {
         let directory = self.edge.proxy.governance().directory();
         let agent = directory.agent_of_subject(subject).ok();
         agent.filter(|agent| agent.enabled)
+    }
+
+    /// Whether somebody is logged in in the browser.
+    fn is_logged_in(&self) -> bool {
+        let browser = self.browser();
+        browser.is_ok_and(|browser| self.who(&browser).is_some())
     }
 }
 

@@ -38,6 +38,10 @@ impl OAuthRequest<'_> {
             }
             Ok(issued) => {
                 self.oauth.note_issued(&issued.grant);
+                if issued.has_displaced {
+                    let governance = self.edge.proxy.governance();
+                    governance.directory().forget_tokens();
+                }
                 token_response(&issued)
             }
             Err(why) => self.token_error(&why),

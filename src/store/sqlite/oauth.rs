@@ -11,7 +11,7 @@ use crate::{
     names::AgentId,
     store::{
         OAuthStore, StoreError, StoredLoginCode, StoredOAuthClient, StoredOAuthGrant, StoredToken,
-        TokenExchange, TokenHash, TokenKind,
+        TOKENS_PER_GRANT_MAX, TokenExchange, TokenHash, TokenKind,
     },
 };
 
@@ -95,11 +95,22 @@ impl OAuthStore for Sqlite {
             .execute(&mut *tx)
             .await
             .map_err(failed)?;
-            let known: i64 = sqlx::query_scalar("SELECT count(*) FROM oauth_clients")
+            let count = "SELECT count(*) FROM oauth_clients";
+            let known: i64 = sqlx::query_scalar(count)
                 .fetch_one(&mut *tx)
                 .await
                 .map_err(failed)?;
-            let has_room = usize::try_from(known).is_ok_and(|known| known < clients_max);
+            let clients_max = i64::try_from(clients_max).unwrap_or(i64::MAX);
+            let too_many = known.saturating_add(1).saturating_sub(clients_max).max(0);
+            let removed = sqlx::query(
+                "DELETE FROM oauth_clients WHERE id IN (SELECT id FROM oauth_clients \
+                 WHERE id NOT IN (SELECT client FROM oauth_grants) ORDER BY used_ms, id LIMIT ?)",
+            )
+            .bind(too_many)
+            .execute(&mut *tx)
+            .await
+            .map_err(failed)?;
+            let has_room = removed.rows_affected() >= too_many.unsigned_abs();
             if has_room {
                 sqlx::query("INSERT INTO oauth_clients (id, body, used_ms) VALUES (?, ?, ?)")
                     .bind(&client.id)
@@ -163,16 +174,26 @@ impl OAuthStore for Sqlite {
         })
     }
 
-    fn add_code<'a>(&'a self, code: &'a StoredToken) -> BoxFuture<'a, Result<bool, StoreError>> {
+    fn renew_grant<'a>(
+        &'a self,
+        grant: &'a StoredOAuthGrant,
+        code: &'a StoredToken,
+    ) -> BoxFuture<'a, Result<bool, StoreError>> {
         Box::pin(async move {
-            let failed = |error| self.map_error("adding an authorization code", error);
+            let failed = |error| self.map_error("renewing a grant", error);
             let mut tx = begin(&self.durable).await.map_err(failed)?;
-            let grant: Option<i64> = sqlx::query_scalar("SELECT 1 FROM oauth_grants WHERE id = ?")
-                .bind(&code.grant)
-                .fetch_optional(&mut *tx)
-                .await
-                .map_err(failed)?;
-            if grant.is_none() {
+            let done = sqlx::query(
+                "UPDATE oauth_grants SET body = ?, used_ms = ?, expires_ms = max(expires_ms, ?) \
+                 WHERE id = ?",
+            )
+            .bind(&grant.body)
+            .bind(from_time(grant.used))
+            .bind(from_time(grant.expires))
+            .bind(&grant.id)
+            .execute(&mut *tx)
+            .await
+            .map_err(failed)?;
+            if done.rows_affected() == 0 {
                 return Ok(false);
             }
             insert_token(code, &mut tx).await.map_err(failed)?;
@@ -279,7 +300,13 @@ impl OAuthStore for Sqlite {
                 .execute(&mut *tx)
                 .await
                 .map_err(failed)?;
+            let mut displaced = Vec::new();
             for token in tokens {
+                let removed = make_room_for_token(token, &mut tx).await;
+                let removed = removed.map_err(failed)?;
+                if token.kind == TokenKind::Access {
+                    displaced.extend(removed);
+                }
                 insert_token(token, &mut tx).await.map_err(failed)?;
             }
             let expires = tokens.iter().map(|token| from_time(token.expires)).max();
@@ -294,7 +321,7 @@ impl OAuthStore for Sqlite {
             .map_err(failed)?;
             touch_client(&client, at, &mut tx).await.map_err(failed)?;
             tx.commit().await.map_err(failed)?;
-            Ok(TokenExchange::Done)
+            Ok(TokenExchange::Done(displaced))
         })
     }
 
@@ -380,6 +407,26 @@ impl OAuthStore for Sqlite {
             tx.commit().await.map_err(failed)
         })
     }
+}
+
+/// Removes the oldest tokens of the kind and grant of `token`, where with it there would be too many.
+async fn make_room_for_token(
+    token: &StoredToken,
+    db: &mut SqliteConnection,
+) -> Result<Vec<TokenHash>, sqlx::Error> {
+    let removed: Vec<Vec<u8>> = sqlx::query_scalar(
+        "DELETE FROM oauth_tokens WHERE hash IN (SELECT hash FROM oauth_tokens WHERE grant_id = ? \
+         AND kind = ? AND spent_ms IS NULL ORDER BY expires_ms DESC LIMIT -1 OFFSET ?) RETURNING hash",
+    )
+    .bind(&token.grant)
+    .bind(kind_number(token.kind))
+    .bind(i64::try_from(TOKENS_PER_GRANT_MAX).unwrap_or(i64::MAX) - 1)
+    .fetch_all(db)
+    .await?;
+    let hashes = removed
+        .iter()
+        .filter_map(|hash| hash.as_slice().try_into().ok());
+    Ok(hashes.map(TokenHash).collect())
 }
 
 async fn insert_token(token: &StoredToken, db: &mut SqliteConnection) -> Result<(), sqlx::Error> {

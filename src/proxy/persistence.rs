@@ -274,6 +274,7 @@ impl Proxy {
             self.catalog_store.note_interactive_client();
         }
         self.record_client(session);
+        self.start_servers_of(&session.agent);
         tracing::debug!(session = session.log_id, "restored a session");
         for server in lost {
             tracing::warn!(

@@ -404,6 +404,13 @@ async fn a_server_of_an_agent_runs_for_its_sessions() {
     let name = ServerName::parse(NOTES).unwrap();
     assert!(seen.stored_at(&name).is_some());
     assert_eq!(notes.backend.greeted(), greeted);
+    let client = gateway.client_of(ANN, Front::Streamable, "/mcp").await;
+    client
+        .ask("1", "tools/call", r#""name":"mcp_notes_echo""#)
+        .await;
+    client.answer("1").await.value();
+    client.end().await;
+    notes.backend.open_until(0).await;
     gateway.stop().await;
 }
 

@@ -112,6 +112,9 @@ pub enum ReloadError {
     /// It keeps budgets or keys, but the gateway was started without a store.
     #[error("budgets and keys require the data directory, which is opened at startup: restart")]
     StoreNotOpen,
+    /// The entries of the store could not be read: without them what runs would be taken away.
+    #[error("the entries of the store (servers, profiles, workspaces) cannot be read: {0}")]
+    EntriesUnread(String),
     /// The terms of an agent, a profile or a server.
     #[error("invalid terms in the config: {0}")]
     Terms(#[from] InvalidTerms),
@@ -135,6 +138,7 @@ impl ReloadError {
             Self::Tls(invalid) => Some(invalid.file.clone()),
             Self::AuthDisabled
             | Self::Egress(_)
+            | Self::EntriesUnread(_)
             | Self::NoServers { .. }
             | Self::OpenWithoutAuth
             | Self::StoreNotOpen
@@ -221,6 +225,9 @@ impl Reloader {
 
     /// Checks that `config` can be taken, and changes nothing.
     pub(super) fn check(config: &Config) -> Result<(), ReloadError> {
+        if let Some(why) = &config.entries.unread {
+            return Err(ReloadError::EntriesUnread(why.clone()));
+        }
         PolicySet::new(config)?;
         authorization::settings(config)?;
         Ok(())
@@ -263,6 +270,9 @@ impl Reloader {
     fn apply(&self, mut config: Config) -> Result<Reloaded, ReloadError> {
         let mut running = lock(&self.running);
         let needs_restart = config.keep_restart_settings(&running);
+        if let Some(why) = config.entries.unread {
+            return Err(ReloadError::EntriesUnread(why));
+        }
         if config.is_open_without_auth() && !config.danger_listen_without_auth {
             return Err(ReloadError::OpenWithoutAuth);
         }

@@ -347,6 +347,8 @@ struct ConfigLoader {
     entries: BTreeMap<usize, StoredNode>,
     /// Those that do not.
     faulty_entries: Vec<FaultyEntry>,
+    /// Why none could be read.
+    unread_entries: Option<String>,
 }
 
 /// An entry of the store as a tree in our shape.
@@ -431,9 +433,9 @@ impl ConfigLoader {
 
     /// Reads the entries of the store, which count where no file has an entry of that name.
     fn read_entries(&mut self, tree: &Node, values: &SecretValues<'_>) {
+        // Whoever uses the store says what is wrong with it.
         let entries = values.entries().unwrap_or_else(|why| {
-            let message = "the entries of the store (servers, profiles, workspaces) cannot be read";
-            self.findings.add(Diagnostic::error(message).help(why));
+            self.unread_entries = Some(why);
             Vec::new()
         });
         for ConfigEntry { key, document } in entries {
@@ -663,6 +665,7 @@ impl ConfigLoader {
         if let Some(config) = &mut config {
             config.entries.in_store = self.entries.into_values().map(|it| it.key).collect();
             config.entries.faulty = self.faulty_entries;
+            config.entries.unread = self.unread_entries;
             config.named_files.append(&mut named_files);
             named_files.clone_from(&config.named_files);
         }

@@ -154,3 +154,28 @@ fn a_wrong_file_is_refused_beside_entries() {
     let refused = load_beside("[servers.own]\ncommnd = 'own'", entries).unwrap_err();
     assert!(refused.to_string().contains("unknown key"), "{refused}");
 }
+
+/// What cannot be read is no mistake of the config, and not forgotten: who runs it decides.
+#[test]
+fn entries_that_cannot_be_read_are_noted() {
+    struct Unreadable;
+    impl StoreReader for Unreadable {
+        fn secrets(&self, _: &Path, _: &SecretKeyPlace) -> Result<ReadSecrets, String> {
+            Err("the disk is full".to_owned())
+        }
+
+        fn entries(&self, _: &Path) -> Result<Vec<ConfigEntry>, String> {
+            Err("the disk is full".to_owned())
+        }
+    }
+    let directory = TempDir::new().expect("a directory");
+    let path = directory.path().join("tollbridge.toml");
+    fs::write(&path, "[servers.own]\ncommand = 'own'").expect("written");
+    let environment = Environment::from_iter([("HOME", "/home/me")]);
+    let loaded = load(&[path], &environment.with_store(Unreadable)).unwrap();
+    assert_eq!(names(&loaded), ["own"]);
+    assert_eq!(
+        loaded.config.entries.unread.as_deref(),
+        Some("the disk is full")
+    );
+}

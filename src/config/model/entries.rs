@@ -11,6 +11,8 @@ pub struct EntryOrigins {
     pub in_store: Vec<EntryKey>,
     /// Those of the store that do not count.
     pub faulty: Vec<FaultyEntry>,
+    /// Why those of the store could not be read, if so: nobody knows then what the config is without them.
+    pub unread: Option<String>,
 }
 
 impl PartialEq for EntryOrigins {

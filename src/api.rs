@@ -34,7 +34,6 @@ use crate::{
     store::{Store, StoredEntry},
 };
 pub(crate) use caller::ApiCaller;
-pub use caller::Role;
 pub use plan::ChangePlan;
 pub use problem::{Problem, ProblemType};
 

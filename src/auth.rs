@@ -46,7 +46,7 @@ use self::{
 };
 use crate::{
     clock,
-    config::{self, Authentication, Terms},
+    config::{self, Authentication, Role, Terms},
     lock::lock,
     names::{AgentId, ProfileName, ServerOwner},
     store::{KeyId, StoredAgent, StoredKey},
@@ -69,8 +69,8 @@ pub struct Agent {
     pub team: Option<String>,
     /// Whether it may do anything at all.
     pub enabled: bool,
-    /// Whether it sees everything in `/status`.
-    pub admin: bool,
+    /// What of the admin API is open to it.
+    pub role: Role,
     /// Profiles it may use, and nothing beside them; `None`: every route.
     pub profiles: Option<Vec<ProfileName>>,
     /// What it may do.
@@ -96,7 +96,7 @@ impl Agent {
             name: ANONYMOUS.to_owned(),
             team: None,
             enabled: true,
-            admin: false,
+            role: Role::Agent,
             profiles: None,
             terms: Terms::default(),
             user: None,
@@ -133,7 +133,7 @@ impl Agent {
             name: agent.name.clone(),
             team: agent.team.clone(),
             enabled: agent.enabled,
-            admin: agent.admin,
+            role: agent.role,
             profiles: agent.profiles.clone(),
             terms: agent.terms.clone(),
             user: None,
@@ -152,7 +152,7 @@ impl From<StoredAgent> for Agent {
             name: stored.name,
             team: stored.team,
             enabled: stored.enabled,
-            admin: stored.admin,
+            role: stored.role,
             profiles: stored.profiles,
             terms: stored.terms,
             user: None,

@@ -56,6 +56,7 @@ pub use model::oauth_grant::{GrantKind, IdentityProvider, OAuthGrant};
 pub use model::policy::{ArgumentAction, ArgumentRule, Condition, Policy, PolicyMode};
 pub(crate) use model::policy::{glob, name_matcher};
 pub use model::restart_settings::restart_keys;
+pub use model::role::Role;
 pub use model::scan::{CheckDigits, Detector, DetectorClass, Mask, Scan, ScanAction};
 pub use model::secrets::{SecretKeyPlace, SecretUse, Secrets};
 pub use model::server::{

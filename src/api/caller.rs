@@ -9,47 +9,12 @@ use aide::{
 };
 use axum::extract::FromRequestParts;
 use http::request::Parts;
-use schemars::JsonSchema;
-use serde::Serialize;
 
 use super::{
     input::problems,
     problem::{Problem, ProblemType},
 };
-use crate::{auth::Agent, names::PeerAddress};
-
-/// What an agent is for the API.
-#[derive(Clone, Copy, Debug, Eq, JsonSchema, Ord, PartialEq, PartialOrd, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Role {
-    /// It may see and change what is its own.
-    Agent,
-    /// It may see and change what is of its workspace.
-    WorkspaceAdmin,
-    /// It may see everything but secrets, and changes nothing.
-    Auditor,
-    /// It may do everything.
-    Admin,
-}
-
-impl Role {
-    /// Every role.
-    pub const ALL: [Self; 4] = [
-        Self::Agent,
-        Self::WorkspaceAdmin,
-        Self::Auditor,
-        Self::Admin,
-    ];
-
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Agent => "agent",
-            Self::WorkspaceAdmin => "workspace_admin",
-            Self::Auditor => "auditor",
-            Self::Admin => "admin",
-        }
-    }
-}
+use crate::{auth::Agent, config::Role, names::PeerAddress};
 
 /// Who sent a request, signed in.
 #[derive(Clone, Debug)]

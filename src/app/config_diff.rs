@@ -68,7 +68,7 @@ fn of_governance(old: &GovernanceConfig, new: &GovernanceConfig) -> Vec<&'static
 fn of_agent(old: &AgentConfig, new: &AgentConfig) -> Vec<&'static str> {
     let own = keys!(
         AgentConfig, old, new;
-        admin, certificates, enabled, id, keys, profiles, team;
+        certificates, enabled, id, keys, profiles, role, team;
         but name, terms
     );
     changed_keys(own, &old.terms, &new.terms)

@@ -63,6 +63,7 @@ fn by_grant(agent: &Arc<Agent>) -> Arc<Agent> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Role;
 
     #[test]
     fn a_grant_ends_on_its_own_and_with_its_agent() {
@@ -76,11 +77,11 @@ mod tests {
         assert!(one.session_validity.is_grant_revoked());
         // The same agent with other terms: what is under way goes on, and still ends with the grant.
         let changed = Arc::new(Agent {
-            admin: true,
+            role: Role::Admin,
             ..(*agent).clone()
         });
         let next = grants.agent("other", &changed);
-        assert!(next.admin && !is_ended(&next));
+        assert!(next.role == Role::Admin && !is_ended(&next));
         agent.session_validity.revoke();
         assert!(is_ended(&other) && is_ended(&next));
         assert!(!next.session_validity.is_grant_revoked());

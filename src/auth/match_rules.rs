@@ -89,7 +89,7 @@ pub(super) fn derive_agent(
         name: format!("{}/{user}", base.name),
         team: written.team.clone().or_else(|| base.team.clone()),
         enabled: base.enabled,
-        admin: base.admin,
+        role: written.role.unwrap_or(base.role),
         profiles: profiles.or_else(|| base.profiles.clone()),
         terms,
         user: Some(Arc::new(user)),

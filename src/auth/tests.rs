@@ -221,7 +221,7 @@ fn researcher() -> config::AgentConfig {
         name: "researcher".to_owned(),
         team: None,
         enabled: true,
-        admin: false,
+        role: Role::Agent,
         keys: vec![Secret::new(KEY)],
         certificates: Vec::new(),
         profiles: None,

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AgentMatch, Audit, Egress, GovernanceConfig, JwtIssuer, Limits, LogConfig, Naming, OAuthConfig,
-    Profile, Secret, Secrets, Terms, model::policy::GlobList, units::Time,
+    Profile, Role, Secret, Secrets, Terms, model::policy::GlobList, units::Time,
 };
 pub(super) use server::ServerSection;
 
@@ -225,8 +225,11 @@ pub(super) struct AgentSection {
     pub(super) team: Option<String>,
     /// `false` refuses every call.
     pub(super) enabled: bool,
-    /// `true` shows everything in `/status` and `/metrics`.
+    /// `true` is the same as `role = "admin"`.
     pub(super) admin: bool,
+    /// What of the admin API is open to it. `admin` and `auditor` also see everything in `/status` and `/metrics`; a
+    /// `workspace_admin` manages the workspace that is its `team`. Default: `agent`.
+    pub(super) role: Option<Role>,
     /// API keys of at least 32 characters, usually variables; make one with `openssl rand -hex 32`.
     /// Never shown. Removing a key ends the sessions of the agent.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -250,6 +253,7 @@ impl Default for AgentSection {
             team: None,
             enabled: true,
             admin: false,
+            role: None,
             keys: Vec::new(),
             certificates: Vec::new(),
             profiles: None,

@@ -20,6 +20,7 @@ pub(super) mod oauth;
 pub(super) mod oauth_grant;
 pub(super) mod policy;
 pub(super) mod restart_settings;
+pub(super) mod role;
 pub(super) mod scan;
 pub(super) mod secrets;
 pub(super) mod server;

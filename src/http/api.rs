@@ -13,8 +13,9 @@ use super::{
     request_log::refused_request,
 };
 use crate::{
-    api::{Api, ApiCaller, Problem, ProblemType, Role},
+    api::{Api, ApiCaller, Problem, ProblemType},
     auth::{AuthError, Credentials, Identity, MERGED_ROUTE},
+    config::Role,
     names::AgentId,
 };
 
@@ -81,8 +82,8 @@ async fn caller_of(
 fn role_of(identity: &Identity) -> Role {
     let scopes = identity.scopes.as_ref();
     let is_for_api = scopes.is_none_or(|scopes| scopes.contains(ADMIN_SCOPE));
-    if identity.agent.admin && identity.agent.enabled && is_for_api {
-        Role::Admin
+    if identity.agent.enabled && is_for_api {
+        identity.agent.role
     } else {
         Role::Agent
     }

@@ -76,7 +76,7 @@ fn status_access(edge: &HttpEdge, agent: &Agent) -> StatusAccess {
     if edge.proxy.governance().directory().is_anonymous() {
         return StatusAccess::Full;
     }
-    match (agent.enabled, agent.admin) {
+    match (agent.enabled, agent.role.sees_everything()) {
         (true, true) => StatusAccess::Full,
         (true, false) => StatusAccess::Summary(edge.proxy.owners_seen_by(agent)),
         // A stranger, or an agent that may do nothing.

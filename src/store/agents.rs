@@ -5,7 +5,7 @@ use jiff::Timestamp;
 
 use super::{StoreError, StoredRows};
 use crate::{
-    config::Terms,
+    config::{Role, Terms},
     names::{AgentId, ProfileName},
 };
 
@@ -20,8 +20,8 @@ pub struct StoredAgent {
     pub team: Option<String>,
     /// Whether it may do anything at all.
     pub enabled: bool,
-    /// Whether it sees everything in `/status`.
-    pub admin: bool,
+    /// What of the admin API is open to it.
+    pub role: Role,
     /// Profiles it may use; `None`: all.
     pub profiles: Option<Vec<ProfileName>>,
     /// What it may do.

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::{
-    config::{ConfigEntry, EntryKey, EntrySection, Secret, Terms, Window},
+    config::{ConfigEntry, EntryKey, EntrySection, Role, Secret, Terms, Window},
     money::Micros,
     names::{AgentId, ProfileName, SecretName, ServerName, TaskHash},
 };
@@ -213,7 +213,7 @@ async fn agents_are_kept(open: impl AsyncFn() -> (Store, TempDir)) {
         name: "zoe".to_owned(),
         team: Some("science".to_owned()),
         enabled: true,
-        admin: false,
+        role: Role::Agent,
         profiles: Some(vec![ProfileName::parse("reading").unwrap()]),
         terms,
         created: at(1),
@@ -246,7 +246,7 @@ async fn agents_are_kept(open: impl AsyncFn() -> (Store, TempDir)) {
     let error = agents.update(&stolen).await.unwrap_err();
     assert_eq!(error.to_string(), "an agent named `abe` already exists");
 
-    (agent.name, agent.enabled, agent.admin) = ("zed".to_owned(), false, true);
+    (agent.name, agent.enabled, agent.role) = ("zed".to_owned(), false, Role::Auditor);
     assert!(agents.update(&agent).await.unwrap());
     let listed = agents.agents().await.unwrap();
     assert_eq!(listed.rows, [other, agent.clone()]);

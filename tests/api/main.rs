@@ -3,4 +3,5 @@
 
 mod harness;
 mod openapi;
+mod roles;
 mod servers;

@@ -205,11 +205,11 @@ async fn a_file_that_became_shorter_may_not_be_whole() {
     write(&format!("{TOOLBOX}{HALF}{WHOLE}admin = true\n"));
     // Nothing was taken before.
     let told = serving.says("config reloaded").await;
-    assert!(told.contains("agents changed: ann (admin)"), "{told}");
+    assert!(told.contains("agents changed: ann (role)"), "{told}");
     let start = Instant::now();
     write(&format!("{TOOLBOX}{HALF}"));
     let told = serving.says("config reloaded").await;
-    assert!(told.contains("ann (admin, policy)"), "{told}");
+    assert!(told.contains("ann (policy, role)"), "{told}");
     let (by_itself, start) = (start.elapsed(), Instant::now());
     write(&format!("{TOOLBOX}[governance]\nauth = \"keys\"\n"));
     send(&serving.child, Signal::HUP);

@@ -6,7 +6,7 @@ use insta::assert_snapshot;
 use tollbridge::{
     config::{
         Audit, Authentication, Budget, Config, Durability, GovernanceConfig, Listen, Policy,
-        PolicyMode, Rate, Terms, Window,
+        PolicyMode, Rate, Role, Terms, Window,
     },
     money::Micros,
     names::{AgentId, ProfileName},
@@ -192,13 +192,13 @@ fn an_agent_is_what_is_written_of_it() {
     assert_eq!(named.id, AgentId::from_name("named"));
     assert_eq!(named.keys[0].expose(), KEY);
     assert_eq!(named.profiles.as_ref().map(Vec::len), Some(1));
-    assert!(named.enabled && !named.admin && named.team.is_none());
+    assert!(named.enabled && named.role == Role::Agent && named.team.is_none());
     let plain = &config.agents["plain"];
     assert_eq!(
         plain.id.to_string(),
         "agent_5f0c3a52-9a0e-4a53-9c0e-0f6b6f3b7f11"
     );
-    assert!(!plain.enabled && plain.admin && plain.profiles.is_none());
+    assert!(!plain.enabled && plain.role == Role::Admin && plain.profiles.is_none());
     assert_eq!(plain.terms, Terms::default());
 }
 
@@ -283,7 +283,7 @@ fn variables_override_what_governs() {
     assert_eq!(limit(&config.governance.teams["R-D"]), 7);
     assert_eq!(config.governance.terms.observe.len(), 1);
     let agent = &config.agents["My-Agent"];
-    assert!(agent.admin && agent.terms.budget == Some(Vec::new()));
+    assert!(agent.role == Role::Admin && agent.terms.budget == Some(Vec::new()));
     assert!(config.profiles[0].terms.rate.is_some());
     assert_snapshot!(toml_in(
         &[("TOLLBRIDGE_AGENTS__OTHER__ADMIN", "true")],
@@ -747,7 +747,7 @@ fn what_governs_is_shown_and_loads_again() {
     id = "agent_0bd26145-7bcf-5557-ab99-56ddc0088c00"
     team = "science"
     enabled = true
-    admin = false
+    role = "agent"
     profiles = ["reading"]
     budget = "off"
 
@@ -755,7 +755,7 @@ fn what_governs_is_shown_and_loads_again() {
     id = "agent_3ffa3ad3-369c-52e0-ac06-8ca10a7cd909"
     team = "unlimited"
     enabled = true
-    admin = false
+    role = "agent"
 
     [profiles.reading]
     tools = ["docs/*"]

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use tokio::time::timeout;
 use tollbridge::{
     clock,
-    config::{Policy, PolicyMode, Terms},
+    config::{Policy, PolicyMode, Role, Terms},
     control_socket,
     names::AgentId,
     store::{KeyHash, KeyId, Store, StoredAgent, StoredKey},
@@ -38,7 +38,7 @@ fn eve(terms: Terms, enabled: bool) -> StoredAgent {
         name: EVE.name.to_owned(),
         team: None,
         enabled,
-        admin: false,
+        role: Role::Agent,
         profiles: None,
         terms,
         created: clock::now(),

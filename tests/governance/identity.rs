@@ -424,6 +424,26 @@ pub(crate) async fn only_admins_see_everything() {
     gateway.stop().await;
 }
 
+/// An auditor sees as much of the status as an admin, and an admin may be called by its role; who manages a workspace
+/// sees what agents see.
+#[tokio::test]
+pub(crate) async fn auditors_see_everything() {
+    for (role, expect) in [
+        ("admin", true),
+        ("auditor", true),
+        ("workspace_admin", false),
+        ("agent", false),
+    ] {
+        let settings = keyed(&format!(
+            "[agents.ann]\nrole = \"{role}\"\nteam = \"science\"\n[agents.bob]\n[governance]\nprice = \"0\"\n"
+        ));
+        let gateway = TestGateway::new().setting(&settings).start().await;
+        let shown = status(&gateway.http().with_key(ANN.key)).await;
+        assert_eq!(shown["sessions"].is_array(), expect, "{role}: {shown}");
+        gateway.stop().await;
+    }
+}
+
 /// Without keys everybody on this machine sees everything.
 #[tokio::test]
 pub(crate) async fn without_keys_everybody_is_the_anonymous_agent() {

@@ -66,6 +66,8 @@ const SHARED: &[(&str, fn())] = &[
 /// All others.
 const COMPLEX_KEYWORDS: &[(&str, fn())] = &[
     ("agents.*.admin", identity::only_admins_see_everything),
+    ("agents.*.role", identity::auditors_see_everything),
+    ("agents.match.role", tokens::rules_say_what_users_may_do),
     (
         "agents.*.certificates",
         client_certificates::a_certificate_is_that_of_an_agent,

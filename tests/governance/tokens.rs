@@ -474,6 +474,7 @@ pub(crate) async fn rules_say_what_users_may_do() {
         claims = { sub = "lead" }
         agent = "eng"
         team = "leads"
+        role = "auditor"
         policy = { mode = "allowlist", tools = ["x/echo"], prompts = ["x/*"], resources = ["**"], methods = ["x/*"], deny = ["x/add"] }
         [[agents.match]]
         claims = { sub = "reader" }
@@ -524,6 +525,17 @@ pub(crate) async fn rules_say_what_users_may_do() {
             .await,
         401
     );
+    // A token is only for the API with a scope of its own.
+    for (subject, scope, expect) in [
+        ("lead", "tools:read admin", 200),
+        ("lead", "tools:read", 403),
+        ("ada", "tools:read admin", 403),
+    ] {
+        let token = scene.token(json!({ "sub": subject, "scope": scope }));
+        let http = scene.http(&token);
+        let status = http.get("/api/v1/servers", &[]).await.status();
+        assert_eq!(status, expect, "{subject} {scope}");
+    }
     scene.gateway.stop().await;
 }
 

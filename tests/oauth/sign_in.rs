@@ -16,7 +16,7 @@ use tokio::{
 use tollbridge::{
     authorization_server::LoginCode,
     clock,
-    config::{Egress, Terms},
+    config::{Egress, Role, Terms},
     control_socket,
     egress::EgressClient,
     names::AgentId,
@@ -1014,7 +1014,7 @@ async fn who_is_disabled_or_removed_is_signed_out() {
         name: "eve".to_owned(),
         team: None,
         enabled,
-        admin: false,
+        role: Role::Agent,
         profiles: None,
         terms: Terms::default(),
         created: clock::now(),

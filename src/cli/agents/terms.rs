@@ -16,7 +16,8 @@ use super::super::{
 use crate::{
     auth::Agent,
     config::{
-        Budget, Config, InvalidBudget, InvalidRate, Policy, PolicyMode, Rate, RuleKind, Terms, glob,
+        Budget, Config, InvalidBudget, InvalidRate, Policy, PolicyMode, Rate, Role, RuleKind,
+        Terms, glob,
     },
     governance::PolicySet,
     names::{ProfileName, ServerName},
@@ -33,15 +34,19 @@ pub(super) struct Flags {
     /// Remove it from its team
     #[arg(long)]
     no_team: bool,
-    /// Show it everything in /status and /metrics
+    /// The same as `--role admin`, or `--role agent` where it is `false`
     #[arg(
         long,
+        conflicts_with = "role",
         value_name = "BOOL",
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "true"
     )]
     admin: Option<bool>,
+    /// What of the admin API is open to it. An `admin` or `auditor` sees everything in /status and /metrics
+    #[arg(long, value_name = "ROLE", value_parser = parse_role)]
+    role: Option<Role>,
     /// What the lists below mean; `default` is the policy of the config. Default with lists:
     /// allowlist
     #[arg(long, value_name = "MODE")]
@@ -110,6 +115,14 @@ impl Mode {
             Self::Default => None,
         }
     }
+}
+
+fn parse_role(text: &str) -> Result<Role, String> {
+    let mut roles = Role::ALL.into_iter();
+    roles.find(|role| role.as_str() == text).ok_or_else(|| {
+        let names = Role::ALL.map(Role::as_str).join(", ");
+        format!("the roles are {names}")
+    })
 }
 
 /// A budget on a command line.
@@ -264,9 +277,10 @@ impl Flags {
             agent.team = None;
             done.push("no team".to_owned());
         }
-        if let Some(admin) = self.admin {
-            agent.admin = admin;
-            done.push(format!("admin {admin}"));
+        let of_flag = |is_admin| if is_admin { Role::Admin } else { Role::Agent };
+        if let Some(role) = self.role.or_else(|| self.admin.map(of_flag)) {
+            agent.role = role;
+            done.push(format!("role {role}"));
         }
         if let Some(names) = &self.profiles {
             agent.profiles = Some(parse_profiles(names, data_dir)?);

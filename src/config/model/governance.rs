@@ -14,6 +14,7 @@ use super::{
     authentication::Authentication,
     limits::{Budget, BudgetList, Rate},
     policy::{ArgumentRule, GlobList, Policy, PolicyMode},
+    role::Role,
     scan::Scan,
 };
 use crate::{
@@ -239,8 +240,8 @@ pub struct AgentConfig {
     pub team: Option<String>,
     /// Whether it may do anything at all.
     pub enabled: bool,
-    /// Whether it sees everything in `/status`.
-    pub admin: bool,
+    /// What of the admin API is open to it.
+    pub role: Role,
     /// Its API keys, 32 visible ASCII characters or more each, unique among all agents.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<Secret>,

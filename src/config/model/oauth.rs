@@ -7,7 +7,10 @@ use indexmap::IndexMap;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::policy::{GlobList, Policy, glob, name_matcher};
+use super::{
+    policy::{GlobList, Policy, glob, name_matcher},
+    role::Role,
+};
 use crate::config::{Secret, units::Time};
 
 /// OAuth of clients: who issues the access tokens of `auth = "oauth"`.
@@ -210,6 +213,9 @@ pub struct AgentMatch {
     /// Team of the user. Default: that of the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub team: Option<String>,
+    /// Role of the user. Default: that of the agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<Role>,
     /// Profiles that the user may use. Default: those of the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profiles: Option<Vec<String>>,

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     clock,
+    config::Role,
     names::{AgentId, ProfileName},
     store::{AgentStore, RefusedRow, RowFault, RowKind, StoreError, StoredAgent, StoredRows},
 };
@@ -21,6 +22,7 @@ struct AgentRow {
     name: Vec<u8>,
     team: Option<Vec<u8>>,
     enabled: i64,
+    /// The number of its role; it was once only whether it is an admin.
     admin: i64,
     profiles: Option<Vec<u8>>,
     terms: Vec<u8>,
@@ -174,7 +176,7 @@ impl Sqlite {
             name: agent.name.clone().into_bytes(),
             team: agent.team.clone().map(String::into_bytes),
             enabled: agent.enabled.into(),
-            admin: agent.admin.into(),
+            admin: to_number(agent.role),
             profiles: profiles_json(agent).map(String::into_bytes),
             terms: self.terms_json(agent)?.into_bytes(),
             created_ms: from_time(agent.created),
@@ -187,12 +189,14 @@ impl Sqlite {
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         let name = text(row.name);
         let what = |part: &str| format!("{part} of the agent `{name}`");
+        let role = to_role(row.admin)
+            .ok_or_else(|| self.undecodable(what("the role"), row.admin.to_string()))?;
         let profiles = row.profiles.as_deref().map(parse_profiles).transpose();
         Ok(StoredAgent {
             id: AgentId(to_uuid(&row.id)),
             team: row.team.map(text),
             enabled: row.enabled != 0,
-            admin: row.admin != 0,
+            role,
             profiles: profiles.map_err(|detail| self.undecodable(what("the profiles"), detail))?,
             terms: serde_json::from_slice(&row.terms)
                 .map_err(|detail| self.undecodable(what("the terms"), detail))?,
@@ -242,6 +246,24 @@ pub(super) async fn sign_all(
             .await?;
     }
     Ok(())
+}
+
+/// How the column `admin` has a role.
+const ROLES: [(i64, Role); 4] = [
+    (0, Role::Agent),
+    (1, Role::Admin),
+    (2, Role::Auditor),
+    (3, Role::WorkspaceAdmin),
+];
+
+fn to_number(role: Role) -> i64 {
+    let found = ROLES.iter().find(|(_, known)| *known == role);
+    found.map_or(0, |(number, _)| *number)
+}
+
+fn to_role(number: i64) -> Option<Role> {
+    let found = ROLES.iter().find(|(known, _)| *known == number);
+    found.map(|(_, role)| *role)
 }
 
 fn profiles_json(agent: &StoredAgent) -> Option<String> {

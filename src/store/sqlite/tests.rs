@@ -135,7 +135,7 @@ async fn written(store: &Sqlite) -> (StoredAgent, StoredKey) {
         name: "zoe".to_owned(),
         team: None,
         enabled: true,
-        admin: false,
+        role: crate::config::Role::WorkspaceAdmin,
         profiles: None,
         terms: crate::config::Terms::default(),
         created,
@@ -221,7 +221,7 @@ async fn an_earlier_state_of_a_row_is_refused() {
         sqlx::raw_sql(sql).execute(&store.durable).await.unwrap();
     };
     run("CREATE TABLE a AS SELECT * FROM agents; CREATE TABLE k AS SELECT * FROM keys").await;
-    (agent.enabled, agent.admin) = (false, false);
+    (agent.enabled, agent.role) = (false, crate::config::Role::Agent);
     assert!(store.update(&agent).await.unwrap());
     assert!(store.revoke(&key.id, key.created).await.unwrap());
     let (agents, keys) = (store.agents().await.unwrap(), store.keys().await.unwrap());

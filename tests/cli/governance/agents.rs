@@ -18,7 +18,7 @@ async fn agents_are_made_changed_and_removed() {
                 --team science --profiles reading --admin";
     let added = ok(&place, &args.split_whitespace().collect::<Vec<_>>()).await;
     assert_snapshot!(added.all(), @"
-    agent `bot`: added; team science; admin true; profiles reading; policy allowlist tools=toolbox/* deny=*/uuid; budget 2.50/day 10.00/total; rate 120/1m/20
+    agent `bot`: added; team science; role admin; profiles reading; policy allowlist tools=toolbox/* deny=*/uuid; budget 2.50/day 10.00/total; rate 120/1m/20
     --- stderr
     --- code 0
     ");
@@ -36,7 +36,7 @@ async fn agents_are_made_changed_and_removed() {
     origin→store
     state→enabled
     team→science
-    admin→true
+    role→admin
     profiles→reading
     policy→allowlist tools=toolbox/* deny=*/uuid
     budget→2.50/day 10.00/total
@@ -56,6 +56,7 @@ async fn agents_are_made_changed_and_removed() {
         "origin": "store",
         "enabled": true,
         "admin": true,
+        "role": "admin",
         "team": "science",
         "profiles": ["reading"],
         "created": shown["created"],
@@ -148,7 +149,7 @@ async fn agents_of_the_store_have_all_terms() {
     id→agent_8e8ad685-d56a-5d08-8ab9-86586d12a55d
     origin→store
     state→enabled
-    admin→false
+    role→agent
     profiles→all
     policy→allowlist methods=*/acme/*
     budget→default

@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 
 use crate::{
     config::{
-        AgentConfig, Secret,
+        AgentConfig, Role, Secret,
         diagnostics::{report::Diagnostic, suggest},
         file,
         node::ValuePath,
@@ -43,7 +43,7 @@ impl Resolver<'_> {
                 id: self.agent_id(agent.id.as_deref(), &name, &at.child("id")),
                 team: agent.team,
                 enabled: agent.enabled,
-                admin: agent.admin,
+                role: self.agent_role(agent.admin, agent.role, &at),
                 keys: agent.keys,
                 certificates: agent.certificates,
                 profiles: agent
@@ -118,6 +118,25 @@ impl Resolver<'_> {
             .help(format!("remove it, or use \"{by_name}\"")),
         );
         by_name
+    }
+
+    fn agent_role(&mut self, is_admin: bool, role: Option<Role>, at: &ValuePath<'_>) -> Role {
+        if let (true, Some(role)) = (is_admin, role)
+            && role != Role::Admin
+        {
+            let (role_at, admin_at) = (at.child("role"), at.child("admin"));
+            let path = role_at.path();
+            self.findings.add(
+                Diagnostic::error(format!("`{path}` is `{role}` and `admin` is `true`"))
+                    .at(role_at.span(), "this role")
+                    .at(admin_at.span(), "means the role `admin`")
+                    .help("remove one of them"),
+            );
+        }
+        if is_admin {
+            return Role::Admin;
+        }
+        role.unwrap_or_default()
     }
 
     fn check_team(&mut self, team: Option<&str>, at: &ValuePath<'_>) {

@@ -1,0 +1,108 @@
+//! Who may use which operation, over the whole description.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::harness::{ADMIN_KEY, AGENT_KEY, TestApi};
+
+/// The key of who manages the workspace `science`.
+pub(crate) const LEAD_KEY: &str = "tb_Hd5tM9pXc2vQ7rKz4WnB8sLy3GfJ6aEu";
+/// The key of who manages the workspace `arts`.
+pub(crate) const STRANGER_KEY: &str = "tb_Vn7kR3yLq8wTz5XcB2mHs9PdG4fJ6aEu";
+/// The key of an auditor.
+pub(crate) const AUDITOR_KEY: &str = "tb_Zc4mT8xQw2vKp6RnY9bLs7HdF3gJ5aEu";
+
+/// Agents of every role, beside those of the harness.
+pub(crate) const AGENTS: &str = "[agents.lead]\nrole = \"workspace_admin\"\nteam = \"science\"\n\
+     keys = [\"tb_Hd5tM9pXc2vQ7rKz4WnB8sLy3GfJ6aEu\"]\n\
+     [agents.stranger]\nrole = \"workspace_admin\"\nteam = \"arts\"\n\
+     keys = [\"tb_Vn7kR3yLq8wTz5XcB2mHs9PdG4fJ6aEu\"]\n\
+     [agents.auditor]\nrole = \"auditor\"\n\
+     keys = [\"tb_Zc4mT8xQw2vKp6RnY9bLs7HdF3gJ5aEu\"]\n";
+
+/// Who asks: nobody, an agent, who manages the workspace, who manages another one, an auditor, an admin.
+const CALLERS: [Option<&str>; 6] = [
+    None,
+    Some(AGENT_KEY),
+    Some(LEAD_KEY),
+    Some(STRANGER_KEY),
+    Some(AUDITOR_KEY),
+    Some(ADMIN_KEY),
+];
+
+/// Whoever is let in meets any other status than 401 and 403.
+const IN: u16 = 0;
+
+/// What each of the [`CALLERS`] meets at each operation.
+const TABLE: &[(&str, [u16; 6])] = &[
+    ("createServer", [401, 403, 403, 403, 403, IN]),
+    ("deleteServer", [401, 403, 403, 403, 403, IN]),
+    ("getServer", [401, 403, 403, 403, IN, IN]),
+    ("listServers", [401, 403, 403, 403, IN, IN]),
+    ("patchServer", [401, 403, 403, 403, 403, IN]),
+    ("replaceServer", [401, 403, 403, 403, 403, IN]),
+];
+
+/// What the parameters of paths stand for: something of the workspace `science`, where that may own one.
+const PARAMETERS: &[(&str, &str)] = &[("server", "own")];
+
+/// A request to the operation `verb` `path`, which changes nothing.
+fn filled(path: &str) -> String {
+    let mut path = path.strip_prefix("/api/v1").unwrap_or(path).to_owned();
+    for (name, value) in PARAMETERS {
+        path = path.replace(&format!("{{{name}}}"), value);
+    }
+    assert!(
+        !path.contains('{'),
+        "{path} has a parameter without a value"
+    );
+    format!("{path}?dry_run=true")
+}
+
+#[tokio::test]
+async fn each_operation_is_open_to_the_roles_of_the_table() {
+    let api = TestApi::start(AGENTS).await;
+    let document: Value = serde_json::from_slice(&tollbridge::api::openapi()).unwrap();
+    let mut rows: Vec<&str> = TABLE.iter().map(|(id, _)| *id).collect();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (verb, operation) in item.as_object().unwrap() {
+            let id = operation["operationId"].as_str().unwrap();
+            let row = TABLE.iter().find(|(known, _)| *known == id);
+            let (_, expect) = row.unwrap_or_else(|| panic!("{verb} {path} ({id}) has no row"));
+            rows.retain(|known| *known != id);
+            let method = Method::from_bytes(verb.to_uppercase().as_bytes()).unwrap();
+            for (key, expect) in CALLERS.into_iter().zip(expect) {
+                let mut request = api.request(method.clone(), &filled(path));
+                if let Some(key) = key {
+                    request = request.bearer_auth(key);
+                }
+                if method != Method::GET {
+                    request = request.json(&json!({}));
+                }
+                let status = request.send().await.unwrap().status().as_u16();
+                let fits = match *expect {
+                    IN => !matches!(status, 401 | 403),
+                    expect => status == expect,
+                };
+                assert!(fits, "{id} by {key:?}: {status} and not {expect}");
+            }
+            roles_are_those_of_the_description(operation, (id, expect));
+        }
+    }
+    assert!(rows.is_empty(), "there are no operations {rows:?}");
+    api.stop().await;
+}
+
+/// What the description says of roles is what holds.
+fn roles_are_those_of_the_description(operation: &Value, (id, expect): (&str, &[u16; 6])) {
+    let roles = operation["x-roles"].as_array().unwrap();
+    for (role, expect) in [
+        ("agent", expect[1]),
+        ("workspace_admin", expect[2]),
+        ("auditor", expect[4]),
+        ("admin", expect[5]),
+    ] {
+        let is_open = roles.iter().any(|it| it == role);
+        assert_eq!(is_open, expect != 403, "{id}: {role}");
+    }
+}

@@ -35,7 +35,7 @@ async fn the_example_starts_with_everything_in_it() {
     place.write_private("secret.key", &"k".repeat(32));
     let mut variables = VARIABLES.to_vec();
     variables.push(("PATH", "/no/programs"));
-    variables.push(("TOLLBRIDGE_AGENTS__RESEARCHER__ADMIN", "true"));
+    variables.push(("TOLLBRIDGE_AGENTS__RESEARCHER__ROLE", "auditor"));
     let serving = place.serve_with(&variables).await;
     assert!(serving.url.starts_with("https://"), "{}", serving.url);
     let url = format!("{}/status", serving.url);

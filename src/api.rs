@@ -4,6 +4,7 @@
 //! may use one is the extractor that it takes first (`caller`). What is changed are entries of the store, by a
 //! [`ConfigWriter`] that checks, writes and applies them; `http` brings the requests here, signed in.
 
+mod agent_servers;
 mod caller;
 mod etag;
 mod input;
@@ -11,9 +12,13 @@ mod page;
 mod plan;
 mod problem;
 mod response;
+mod server_actions;
+mod server_tools;
 mod servers;
+mod tools;
+mod trials;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use aide::{
     axum::ApiRouter,
@@ -27,8 +32,11 @@ use jiff::Timestamp;
 use tower_service::Service;
 
 use crate::{
+    backend::ServerStatusReport,
+    catalog::Tool,
     config::Config,
     config_change::{ChangeError, EntryChange},
+    names::ServerName,
     proxy::Proxy,
     status::Status,
     store::{Store, StoredEntry},
@@ -36,6 +44,7 @@ use crate::{
 pub(crate) use caller::ApiCaller;
 pub use plan::ChangePlan;
 pub use problem::{Problem, ProblemType};
+pub(crate) use trials::ServerTrials;
 
 /// Changes entries of the config that stand in the store.
 pub trait ConfigWriter: std::fmt::Debug + Send + Sync {
@@ -64,6 +73,30 @@ pub trait ConfigWriter: std::fmt::Debug + Send + Sync {
         change: &'a EntryChange,
         record: (&'a str, &'a str),
     ) -> BoxFuture<'a, Result<(ChangePlan, Timestamp), ChangeError>>;
+
+    /// Connects to the server `name` beside what runs, with `unsaved` or as it is, and lists it.
+    ///
+    /// # Errors
+    /// Why it is none that could run.
+    fn try_server<'a>(
+        &'a self,
+        name: &'a ServerName,
+        unsaved: Option<&'a EntryChange>,
+    ) -> BoxFuture<'a, Result<ServerTrial, ChangeError>>;
+
+    /// Ends every connection to a server and makes new ones; whether it is one that is enabled.
+    fn restart_server(&self, name: &ServerName) -> bool;
+}
+
+/// What came of connecting to a server.
+#[derive(Debug)]
+pub struct ServerTrial {
+    /// How it does; `None` where there is no such server.
+    pub(crate) report: Option<ServerStatusReport>,
+    /// What it lists.
+    pub(crate) tools: Vec<Arc<Tool>>,
+    /// From the start to the end of its lists.
+    pub(crate) latency: Duration,
 }
 
 /// What operations work with.
@@ -75,6 +108,8 @@ pub(crate) struct ApiState {
     /// `None`: there is none, and nothing can be changed.
     pub(crate) store: Option<Store>,
     pub(crate) data_dir: PathBuf,
+    /// What servers listed when they were tried.
+    pub(crate) trials: ServerTrials,
 }
 
 /// The API.
@@ -90,6 +125,11 @@ impl Api {
         let state = Arc::new(state);
         Self {
             router: router
+                .merge(agent_servers::routes())
+                .method_not_allowed_fallback(async || {
+                    let detail = "the path has no such method; `Allow` says which it has";
+                    Problem::new(ProblemType::MethodNotAllowed, detail)
+                })
                 .layer(Extension(Arc::new(description)))
                 .with_state(state),
         }
@@ -129,7 +169,10 @@ pub fn openapi() -> Bytes {
 /// Every operation; each room of them has routes of its own.
 fn router() -> ApiRouter<Arc<ApiState>> {
     ApiRouter::new()
+        .merge(server_actions::routes())
+        .merge(server_tools::routes())
         .merge(servers::routes())
+        .merge(tools::routes())
         .route("/api/v1/openapi.json", get(show_description))
         .fallback(async || Problem::not_found("such path"))
 }

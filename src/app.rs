@@ -13,6 +13,7 @@ mod entry_writer;
 mod identity;
 mod own_server;
 mod reload;
+mod server_trial;
 mod sign_in_command;
 mod storage;
 
@@ -24,7 +25,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    api::{Api, ApiState},
+    api::{Api, ApiState, ServerTrials},
     backend::Backends,
     config::{Config, Listen},
     egress::EgressError,
@@ -113,7 +114,8 @@ impl GatewayCore {
         if storage.has_store() {
             authorization::spawn_grant_notices(&grants, storage.data_dir().to_owned(), &tasks);
         }
-        let (backends, updates) = Backends::new(config, context.launcher, Some(grants), &tasks);
+        let launcher = context.launcher;
+        let (backends, updates) = Backends::new(config, launcher.clone(), Some(grants), &tasks);
         let store = storage.store().filter(|_| remembers).cloned();
         let proxy = Proxy::new(config, governance, backends, store, &tasks);
         let proxy = Arc::new(proxy);
@@ -128,7 +130,7 @@ impl GatewayCore {
         spawn_session_sweep(&proxy, &tasks);
         let reloader = Reloader::new(config, &proxy, &status, &storage, &tasks);
         let reloader = Arc::new(reloader);
-        let entry_writer = EntryWriter::new(&reloader, &storage);
+        let entry_writer = EntryWriter::new(&reloader, &storage, launcher);
         let control = Control::new(&storage, &proxy, &status, &tasks);
         if storage.has_store() {
             control.listen();
@@ -221,6 +223,7 @@ impl GatewayCore {
             writer,
             store: self.storage.store().cloned(),
             data_dir: self.storage.data_dir().to_owned(),
+            trials: ServerTrials::default(),
         }
     }
 

@@ -212,6 +212,20 @@ impl Proxy {
         changes
     }
 
+    /// Gives `server` a fresh backend: its calls finish with the old one, whose connections end then. Whether
+    /// there is one that is enabled.
+    pub fn restart_server(self: &Arc<Self>, server: &ServerName) -> bool {
+        let Some((old, fresh)) = self.backends.renew(server) else {
+            return false;
+        };
+        self.backends
+            .retire(vec![old], self.settings().drain_timeout);
+        self.start_if_used(&fresh);
+        self.renew_subscriptions(fresh);
+        self.review_subscriptions(ReviewScope::All);
+        true
+    }
+
     /// What the config says of requests.
     pub fn settings(&self) -> Arc<ProxySettings> {
         self.settings.load_full()

@@ -68,6 +68,8 @@ macro_rules! access {
 access! {
     /// For who may change everything.
     AdminOnly: [Role::Admin];
+    /// For everybody who has signed in: what they see of it is looked at then.
+    SignedIn: [Role::Agent, Role::WorkspaceAdmin, Role::Auditor, Role::Admin];
     /// For who may see everything.
     Reader: [Role::Auditor, Role::Admin];
 }

@@ -7,9 +7,9 @@ use aide::{
 };
 use axum::{
     Json,
-    extract::{FromRequest, FromRequestParts, Path, Query, Request},
+    extract::{FromRequest, FromRequestParts, Path, Query, Request, rejection::JsonRejection},
 };
-use http::request::Parts;
+use http::{StatusCode, request::Parts};
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, de::DeserializeOwned};
@@ -30,7 +30,16 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
         let read = Json::<T>::from_request(request, state).await;
         read.map(|Json(body)| Self(body))
-            .map_err(|refused| invalid(&refused.body_text()))
+            .map_err(|refused| match refused {
+                JsonRejection::MissingJsonContentType(_) => Problem::new(
+                    ProblemType::UnsupportedMediaType,
+                    "send the body as JSON: `Content-Type: application/json`",
+                ),
+                other if other.status() == StatusCode::PAYLOAD_TOO_LARGE => {
+                    Problem::new(ProblemType::TooLarge, other.body_text())
+                }
+                other => invalid(&other.body_text()),
+            })
     }
 }
 
@@ -43,7 +52,7 @@ impl<T: JsonSchema> OperationInput for Body<T> {
         ctx: &mut GenContext,
         operation: &mut Operation,
     ) -> Vec<(Option<DocStatus>, DocResponse)> {
-        problems(ctx, operation, &[400])
+        problems(ctx, operation, &[400, 413, 415])
     }
 }
 

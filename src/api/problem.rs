@@ -35,14 +35,20 @@ pub enum ProblemType {
     InternalError,
     /// The body or a parameter is wrong.
     InvalidRequest,
+    /// The path has no such method.
+    MethodNotAllowed,
     /// There is no such thing, or the caller may not know of it.
     NotFound,
     /// The version in `If-Match` is not the current one.
     PreconditionFailed,
+    /// The body is larger than `limits.body`.
+    TooLarge,
     /// The caller has to sign in.
     Unauthorized,
     /// What it says cannot be used.
     Unprocessable,
+    /// The body is no `application/json`.
+    UnsupportedMediaType,
 }
 
 impl ProblemType {
@@ -52,10 +58,13 @@ impl ProblemType {
             Self::Forbidden => StatusCode::FORBIDDEN,
             Self::InternalError => StatusCode::INTERNAL_SERVER_ERROR,
             Self::InvalidRequest => StatusCode::BAD_REQUEST,
+            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::NotFound => StatusCode::NOT_FOUND,
             Self::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
+            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::Unprocessable => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         }
     }
 
@@ -68,10 +77,13 @@ impl ProblemType {
             Self::InConfigFile => "Stands in a config file",
             Self::InternalError => "Internal error",
             Self::InvalidRequest => "Invalid request",
+            Self::MethodNotAllowed => "Method not allowed",
             Self::NotFound => "Not found",
             Self::PreconditionFailed => "Changed meanwhile",
+            Self::TooLarge => "Too large",
             Self::Unauthorized => "Sign-in required",
             Self::Unprocessable => "Cannot be used",
+            Self::UnsupportedMediaType => "Not JSON",
         }
     }
 }

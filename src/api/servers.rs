@@ -80,7 +80,7 @@ pub(super) struct NewServer {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub(super) struct ServerPath {
     /// Its name, or its id with or without `srv_`.
-    server: String,
+    pub(super) server: String,
 }
 
 /// What a change made, or would make, of a server.
@@ -88,7 +88,7 @@ pub(super) struct ServerPath {
 pub(super) struct ServerChanged {
     /// The server as it is now; absent where it is gone, or not there yet.
     #[serde(skip_serializing_if = "Option::is_none")]
-    server: Option<ServerResource>,
+    pub(super) server: Option<ServerResource>,
     /// What the change does to the gateway.
     plan: ChangePlan,
     /// Whether nothing was changed.
@@ -206,7 +206,7 @@ pub(super) async fn delete(
 }
 
 /// Makes what `edit` says of the document of a server.
-async fn edit_server(
+pub(super) async fn edit_server(
     state: &ApiState,
     caller: &ApiCaller,
     (path, options): (&ServerPath, ChangeOptions),
@@ -237,7 +237,7 @@ async fn edit_server(
 }
 
 /// Makes `change`, or says what it would do.
-async fn change_server(
+pub(super) async fn change_server(
     state: &ApiState,
     caller: &ApiCaller,
     change: EntryChange,
@@ -261,15 +261,29 @@ async fn change_server(
     Ok(WithEtag { body, etag })
 }
 
+/// Makes `change`, of which the audit says that the server was `detail`.
+pub(super) async fn change_document(
+    state: &ApiState,
+    caller: &ApiCaller,
+    change: &EntryChange,
+    detail: &str,
+) -> Result<(), Problem> {
+    state
+        .writer
+        .apply(change, (&caller.actor(), detail))
+        .await?;
+    Ok(())
+}
+
 /// The servers of the files and of the store at one moment.
-struct ShownServers<'s> {
-    state: &'s ApiState,
-    config: Config,
+pub(super) struct ShownServers<'s> {
+    pub(super) state: &'s ApiState,
+    pub(super) config: Config,
     entries: Vec<StoredEntry>,
 }
 
 impl<'s> ShownServers<'s> {
-    fn read(state: &'s ApiState) -> Self {
+    pub(super) fn read(state: &'s ApiState) -> Self {
         let mut entries = state.writer.entries();
         entries.retain(|stored| stored.entry.key.section == EntrySection::Servers);
         Self {
@@ -280,7 +294,7 @@ impl<'s> ShownServers<'s> {
     }
 
     /// The names of all, also of those that do not count.
-    fn names(&self) -> Vec<String> {
+    pub(super) fn names(&self) -> Vec<String> {
         let running = self.config.servers.keys().map(ToString::to_string);
         let stored = self
             .entries
@@ -293,7 +307,7 @@ impl<'s> ShownServers<'s> {
     }
 
     /// The server that `written`, a name or an id, means.
-    fn find(&self, written: &str) -> Result<ServerName, Problem> {
+    pub(super) fn find(&self, written: &str) -> Result<ServerName, Problem> {
         let id = written.strip_prefix("srv_").unwrap_or(written);
         let id = Uuid::parse_str(id).ok();
         let names = self.names();
@@ -303,7 +317,7 @@ impl<'s> ShownServers<'s> {
         found.ok_or_else(|| Problem::not_found(format_args!("server `{written}`")))
     }
 
-    fn stored(&self, name: &str) -> Option<&StoredEntry> {
+    pub(super) fn stored(&self, name: &str) -> Option<&StoredEntry> {
         let mut entries = self.entries.iter();
         entries.find(|stored| stored.entry.key.name == name)
     }
@@ -316,7 +330,7 @@ impl<'s> ShownServers<'s> {
         }
     }
 
-    fn show(&self, name: &str) -> ServerResource {
+    pub(super) fn show(&self, name: &str) -> ServerResource {
         let parsed = ServerName::parse(name).ok();
         let key = EntryKey::new(EntrySection::Servers, name);
         let place = self.config.entries.in_files.get(&key);
@@ -370,21 +384,21 @@ fn source_of(place: Option<&FilePlace>, stored: Option<&StoredEntry>) -> EntrySo
 }
 
 /// The id of the server `name`: everywhere the same.
-fn server_uuid(name: &str) -> Uuid {
+pub(super) fn server_uuid(name: &str) -> Uuid {
     Uuid::new_v5(&Uuid::NAMESPACE_OID, format!("server {name}").as_bytes())
 }
 
-fn key_of(name: &ServerName) -> EntryKey {
+pub(super) fn key_of(name: &ServerName) -> EntryKey {
     EntryKey::new(EntrySection::Servers, name.as_str())
 }
 
-fn parse_name(name: &str) -> Result<ServerName, Problem> {
+pub(super) fn parse_name(name: &str) -> Result<ServerName, Problem> {
     ServerName::parse(name)
         .map_err(|invalid| Problem::new(ProblemType::Unprocessable, invalid.to_string()))
 }
 
 /// What a document says, with `auth` as its type alone.
-fn mask_config(document: &str) -> Value {
+pub(super) fn mask_config(document: &str) -> Value {
     shorten_auth(mask_document(document))
 }
 

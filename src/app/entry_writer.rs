@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    path::PathBuf,
     sync::{Arc, OnceLock},
 };
 
@@ -11,14 +12,15 @@ use tokio::{sync::Mutex, task::spawn_blocking};
 
 use super::{
     ConfigSource, authorization::notify_others, config_diff::differences, reload::Reloader,
-    storage::StorageKeeper,
+    server_trial, storage::StorageKeeper,
 };
 use crate::{
-    api::{ChangePlan, ConfigWriter},
+    api::{ChangePlan, ConfigWriter, ServerTrial},
     audit::EventKind,
     clock,
-    config::{Config, LoadedConfig},
+    config::{Config, EntryKey, EntrySection, LoadedConfig},
     config_change::{ChangeError, EntryChange, EntryPrecondition},
+    names::ServerName,
     store::{EntryWrite, StoreError, StoredEntry},
 };
 
@@ -27,6 +29,8 @@ pub(super) struct EntryWriter {
     source: OnceLock<Arc<ConfigSource>>,
     reloader: Arc<Reloader>,
     storage: Arc<StorageKeeper>,
+    /// This binary, which starts programs.
+    launcher: Option<PathBuf>,
     /// Held from the check to the end of a change: two that are right alone need not be so together.
     writing: Mutex<()>,
 }
@@ -38,11 +42,16 @@ impl fmt::Debug for EntryWriter {
 }
 
 impl EntryWriter {
-    pub(super) fn new(reloader: &Arc<Reloader>, storage: &Arc<StorageKeeper>) -> Self {
+    pub(super) fn new(
+        reloader: &Arc<Reloader>,
+        storage: &Arc<StorageKeeper>,
+        launcher: Option<PathBuf>,
+    ) -> Self {
         Self {
             source: OnceLock::new(),
             reloader: Arc::clone(reloader),
             storage: Arc::clone(storage),
+            launcher,
             writing: Mutex::default(),
         }
     }
@@ -183,5 +192,26 @@ impl ConfigWriter for EntryWriter {
         record: (&'a str, &'a str),
     ) -> BoxFuture<'a, Result<(ChangePlan, Timestamp), ChangeError>> {
         Box::pin(self.apply_change(change, record))
+    }
+
+    fn try_server<'a>(
+        &'a self,
+        name: &'a ServerName,
+        unsaved: Option<&'a EntryChange>,
+    ) -> BoxFuture<'a, Result<ServerTrial, ChangeError>> {
+        Box::pin(async move {
+            let config = match unsaved {
+                Some(change) => self.load(change).await?,
+                None => self.reloader.running(),
+            };
+            let server = config.servers.get(name).cloned();
+            let key = EntryKey::new(EntrySection::Servers, name.as_str());
+            let server = server.ok_or(ChangeError::Missing(key))?;
+            Ok(server_trial::run(&config, (name, server), self.launcher.clone()).await)
+        })
+    }
+
+    fn restart_server(&self, name: &ServerName) -> bool {
+        self.reloader.restart_server(name)
     }
 }

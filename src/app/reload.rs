@@ -233,6 +233,13 @@ impl Reloader {
         Ok(())
     }
 
+    /// Ends every connection to `server` and makes new ones; whether it is one that runs.
+    pub(super) fn restart_server(&self, server: &ServerName) -> bool {
+        // Not while the set of servers changes.
+        let _running = lock(&self.running);
+        self.proxy.restart_server(server)
+    }
+
     /// Records what somebody changed.
     pub(super) fn record(&self, event: EventKind, subject: &str, actor: &str, detail: &str) {
         let governance = self.proxy.governance();

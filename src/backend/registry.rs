@@ -181,6 +181,19 @@ impl Backends {
         replaced
     }
 
+    /// Puts a fresh backend in the place of the one of `server`: that one, and the fresh one. `None` where it is
+    /// not enabled. Not to be called while [`Backends::replace`] is.
+    pub fn renew(&self, server: &ServerName) -> Option<(Arc<Backend>, Arc<Backend>)> {
+        let mut set = BackendMap::clone(&self.set.load());
+        let old = Arc::clone(set.get(server).filter(|backend| backend.is_enabled())?);
+        let config = old.load_config();
+        let new = Backend::new(server, &config, &self.launcher, &self.context, &self.tasks);
+        let new = Arc::new(new);
+        set.insert(server.clone(), Arc::clone(&new));
+        self.set.store(Arc::new(set));
+        Some((old, new))
+    }
+
     /// Lets backends that are not in the set any longer finish their calls within `patience`, then
     /// ends their connections. They count as retired at once.
     pub fn retire(&self, old: Vec<Arc<Backend>>, patience: Duration) {

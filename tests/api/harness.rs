@@ -82,6 +82,12 @@ impl TestApi {
         self.client.request(method, url)
     }
 
+    /// A request to a path of the gateway.
+    pub(crate) fn request_at(&self, method: Method, path: &str) -> RequestBuilder {
+        self.client
+            .request(method, format!("{}{path}", self.running.url))
+    }
+
     /// Sends `body` as the admin.
     pub(crate) async fn send(&self, method: Method, path: &str, body: &Value) -> Answer {
         let request = self.request(method, path).bearer_auth(ADMIN_KEY);

@@ -1,7 +1,11 @@
 //! The admin API over HTTP, against a gateway with a file, a store and the built-in server.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod agent_servers;
 mod harness;
 mod openapi;
 mod roles;
+mod server_actions;
+mod server_tools;
 mod servers;
+mod tools;

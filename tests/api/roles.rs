@@ -36,6 +36,15 @@ const IN: u16 = 0;
 /// What each of the [`CALLERS`] meets at each operation.
 const TABLE: &[(&str, [u16; 6])] = &[
     ("createServer", [401, 403, 403, 403, 403, IN]),
+    ("disableServer", [401, 403, 403, 403, 403, IN]),
+    ("enableServer", [401, 403, 403, 403, 403, IN]),
+    ("listServerTools", [401, 403, 403, 403, IN, IN]),
+    ("listTools", [401, 403, 403, 403, IN, IN]),
+    ("patchServerTool", [401, 403, 403, 403, 403, IN]),
+    ("testTool", [401, 403, 403, 403, 403, IN]),
+    ("restartServer", [401, 403, 403, 403, 403, IN]),
+    ("testNewServer", [401, 403, 403, 403, 403, IN]),
+    ("testServer", [401, 403, 403, 403, 403, IN]),
     ("deleteServer", [401, 403, 403, 403, 403, IN]),
     ("getServer", [401, 403, 403, 403, IN, IN]),
     ("listServers", [401, 403, 403, 403, IN, IN]),
@@ -44,7 +53,7 @@ const TABLE: &[(&str, [u16; 6])] = &[
 ];
 
 /// What the parameters of paths stand for: something of the workspace `science`, where that may own one.
-const PARAMETERS: &[(&str, &str)] = &[("server", "own")];
+const PARAMETERS: &[(&str, &str)] = &[("server", "own"), ("tool", "nothing")];
 
 /// A request to the operation `verb` `path`, which changes nothing.
 fn filled(path: &str) -> String {

@@ -7,6 +7,7 @@
 mod agent_servers;
 mod caller;
 mod etag;
+mod events;
 mod input;
 mod page;
 mod plan;
@@ -42,6 +43,7 @@ use crate::{
     store::{Store, StoredEntry},
 };
 pub(crate) use caller::ApiCaller;
+pub(crate) use events::EventStreams;
 pub use plan::ChangePlan;
 pub use problem::{Problem, ProblemType};
 pub(crate) use trials::ServerTrials;
@@ -110,6 +112,7 @@ pub(crate) struct ApiState {
     pub(crate) data_dir: PathBuf,
     /// What servers listed when they were tried.
     pub(crate) trials: ServerTrials,
+    pub(crate) event_streams: EventStreams,
 }
 
 /// The API.
@@ -169,6 +172,7 @@ pub fn openapi() -> Bytes {
 /// Every operation; each room of them has routes of its own.
 fn router() -> ApiRouter<Arc<ApiState>> {
     ApiRouter::new()
+        .merge(events::routes())
         .merge(server_actions::routes())
         .merge(server_tools::routes())
         .merge(servers::routes())

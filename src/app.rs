@@ -25,7 +25,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    api::{Api, ApiState, ServerTrials},
+    api::{Api, ApiState, EventStreams, ServerTrials},
     backend::Backends,
     config::{Config, Listen},
     egress::EgressError,
@@ -224,6 +224,7 @@ impl GatewayCore {
             store: self.storage.store().cloned(),
             data_dir: self.storage.data_dir().to_owned(),
             trials: ServerTrials::default(),
+            event_streams: EventStreams::default(),
         }
     }
 

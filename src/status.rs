@@ -413,6 +413,11 @@ impl Status {
         config.error = None;
     }
 
+    /// How often a changed config was taken.
+    pub fn reloads(&self) -> u64 {
+        lock(&self.config).reloads
+    }
+
     /// Notes that a changed config was refused.
     pub fn note_refused(&self, message: String, file: Option<String>) {
         let mut config = lock(&self.config);

@@ -7,7 +7,7 @@ use aide::{
 };
 use axum::{
     Json,
-    extract::{FromRequest, FromRequestParts, Path, Query, Request, rejection::JsonRejection},
+    extract::{FromRequest, FromRequestParts, Path, Query, Request},
 };
 use http::{StatusCode, request::Parts};
 use indexmap::IndexMap;
@@ -30,15 +30,15 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
         let read = Json::<T>::from_request(request, state).await;
         read.map(|Json(body)| Self(body))
-            .map_err(|refused| match refused {
-                JsonRejection::MissingJsonContentType(_) => Problem::new(
+            .map_err(|refused| match refused.status() {
+                StatusCode::UNSUPPORTED_MEDIA_TYPE => Problem::new(
                     ProblemType::UnsupportedMediaType,
                     "send the body as JSON: `Content-Type: application/json`",
                 ),
-                other if other.status() == StatusCode::PAYLOAD_TOO_LARGE => {
-                    Problem::new(ProblemType::TooLarge, other.body_text())
+                StatusCode::PAYLOAD_TOO_LARGE => {
+                    Problem::new(ProblemType::TooLarge, refused.body_text())
                 }
-                other => invalid(&other.body_text()),
+                _ => invalid(&refused.body_text()),
             })
     }
 }

@@ -43,6 +43,8 @@ pub enum ProblemType {
     PreconditionFailed,
     /// The body is larger than `limits.body`.
     TooLarge,
+    /// There are as many streams of events as there may be.
+    TooManyStreams,
     /// The caller has to sign in.
     Unauthorized,
     /// What it says cannot be used.
@@ -62,6 +64,7 @@ impl ProblemType {
             Self::NotFound => StatusCode::NOT_FOUND,
             Self::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TooManyStreams => StatusCode::SERVICE_UNAVAILABLE,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::Unprocessable => StatusCode::UNPROCESSABLE_ENTITY,
             Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -81,6 +84,7 @@ impl ProblemType {
             Self::NotFound => "Not found",
             Self::PreconditionFailed => "Changed meanwhile",
             Self::TooLarge => "Too large",
+            Self::TooManyStreams => "Too many streams",
             Self::Unauthorized => "Sign-in required",
             Self::Unprocessable => "Cannot be used",
             Self::UnsupportedMediaType => "Not JSON",

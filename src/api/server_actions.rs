@@ -22,6 +22,7 @@ use crate::{
     audit::EventKind,
     backend::ServerState,
     catalog::Tool,
+    config::Server,
     config_change::{EntryChange, EntryPrecondition},
 };
 
@@ -131,7 +132,7 @@ pub(super) async fn restart(
 ) -> Result<Json<ServerResource>, Problem> {
     let shown = ShownServers::read(&state);
     let name = shown.find(&path.server)?;
-    let is_enabled = shown.config.servers.get(&name).is_some_and(|it| it.runs());
+    let is_enabled = shown.config.servers.get(&name).is_some_and(Server::runs);
     if !is_enabled || !run.dry_run && !state.writer.restart_server(&name) {
         let detail = format!("the server `{name}` does not run, so that it cannot be restarted");
         return Err(Problem::new(ProblemType::Unprocessable, detail));

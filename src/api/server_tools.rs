@@ -55,9 +55,11 @@ pub(super) struct ToolChange {
     enabled: Option<bool>,
     /// What clients read of it: `tools.describe`.
     #[serde(deserialize_with = "present")]
+    #[expect(clippy::option_option, reason = "null is not the same as nothing")]
     description: Option<Option<String>>,
     /// The price of a call in USD, such as `"0.02"`: `tools.price`.
     #[serde(deserialize_with = "present")]
+    #[expect(clippy::option_option, reason = "null is not the same as nothing")]
     price: Option<Option<String>>,
 }
 
@@ -70,6 +72,7 @@ pub(super) struct ServerToolPath {
     tool: String,
 }
 
+#[expect(clippy::option_option, reason = "null is not the same as nothing")]
 fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Option<T>>, D::Error> {
@@ -190,7 +193,7 @@ fn tools_of(shown: &ShownServers<'_>, server: &ServerName) -> Vec<ServerTool> {
                 .map(|tool| tool.merged.to_string()),
             description: said.or_else(|| text_of(item, "description")),
             input_schema: schema.and_then(|schema| schema.read::<Box<RawValue>>().ok()),
-            price: price.to_decimal().to_string(),
+            price: price.to_decimal(),
             enabled: exposed.is_some(),
             name,
         })

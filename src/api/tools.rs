@@ -1,6 +1,6 @@
 //! The catalog of tools, and calls of them as an agent.
 
-use std::{pin::pin, sync::Arc, time::Instant};
+use std::{pin::pin, sync::Arc};
 
 use aide::axum::{
     ApiRouter,
@@ -10,6 +10,7 @@ use axum::{Json, extract::State};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
+use tokio::time::Instant;
 
 use super::{
     ApiState,

@@ -1,13 +1,9 @@
 //! Tries a server: connects to it beside what runs, lists it once, and ends it again.
 
-use std::{
-    path::PathBuf,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use indexmap::IndexMap;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::{
     api::ServerTrial,

@@ -236,6 +236,12 @@ impl Backend {
         }
     }
 
+    /// What it wrote to stderr after the line `after`, and which the last line is; the first is 1.
+    pub fn stderr_after(&self, after: u64) -> (Vec<String>, u64) {
+        let lead = self.listing_source();
+        lead.connector.shared.identity.output.stderr_after(after)
+    }
+
     /// Where it stands, by its own connections.
     pub(super) fn snapshot(&self) -> StateSnapshot {
         let work = self.instance_transition();

@@ -43,6 +43,8 @@ const TABLE: &[(&str, [u16; 6])] = &[
     ("patchServerTool", [401, 403, 403, 403, 403, IN]),
     ("testTool", [401, 403, 403, 403, 403, IN]),
     ("restartServer", [401, 403, 403, 403, 403, IN]),
+    ("streamEvents", [401, 403, 403, 403, IN, IN]),
+    ("streamServerStderr", [401, 403, 403, 403, IN, IN]),
     ("testNewServer", [401, 403, 403, 403, 403, IN]),
     ("testServer", [401, 403, 403, 403, 403, IN]),
     ("deleteServer", [401, 403, 403, 403, 403, IN]),

@@ -24,6 +24,8 @@ pub(crate) struct ChildOutput {
 /// A line on stderr.
 #[derive(Debug)]
 struct StderrLine {
+    /// Which line it is, from 1.
+    number: u64,
     /// The process it is of.
     pid: u32,
     text: String,
@@ -36,6 +38,16 @@ impl ChildOutput {
     pub(in crate::backend) fn stderr(&self) -> Vec<String> {
         let lines = lock(&self.stderr);
         lines.iter().map(|line| line.text.clone()).collect()
+    }
+
+    /// The last lines on stderr that come after the one with the number `after`, and the number of the last; all,
+    /// where so many were not written: they are of another instance.
+    pub(in crate::backend) fn stderr_after(&self, after: u64) -> (Vec<String>, u64) {
+        let lines = lock(&self.stderr);
+        let last = lines.back().map_or(0, |line| line.number);
+        let after = if after > last { 0 } else { after };
+        let new = lines.iter().filter(|line| line.number > after);
+        (new.map(|line| line.text.clone()).collect(), last)
     }
 
     /// The last line on stderr that says something.
@@ -68,10 +80,12 @@ impl ChildOutput {
     /// Notes a line that the process `pid` wrote to stderr.
     pub(in crate::backend) fn note_stderr(&self, pid: u32, text: String) {
         let mut lines = lock(&self.stderr);
+        let number = lines.back().map_or(1, |last| last.number + 1);
         if lines.len() == STDERR_LINES_MAX {
             lines.pop_front();
         }
         lines.push_back(StderrLine {
+            number,
             pid,
             text,
             precedes_service: false,
@@ -179,5 +193,21 @@ mod tests {
         check(&odd, 0, &["b", "c", "d"]);
         check(&odd, 3, &["d"]);
         assert_eq!(odd.last().map(String::as_str), Some("d"));
+    }
+
+    #[test]
+    fn lines_are_read_once() {
+        let output = ChildOutput::default();
+        assert_eq!(output.stderr_after(0), (Vec::new(), 0));
+        for _ in 0..STDERR_LINES_MAX + 2 {
+            output.note_stderr(1, "same".to_owned());
+        }
+        let (lines, last) = output.stderr_after(0);
+        assert_eq!(lines.len(), STDERR_LINES_MAX);
+        assert!(output.stderr_after(last).0.is_empty());
+        output.note_stderr(1, "same".to_owned());
+        assert_eq!(output.stderr_after(last).0.len(), 1);
+        // Of an instance that wrote less.
+        assert_eq!(output.stderr_after(last + 9).0.len(), STDERR_LINES_MAX);
     }
 }

@@ -114,14 +114,14 @@ struct SeenState {
 
 impl SeenState {
     fn look(&mut self, state: &ApiState) -> String {
-        let mut told = String::new();
+        let mut text = String::new();
         let reloads = state.status.reloads();
         if self
             .reloads
             .replace(reloads)
             .is_some_and(|it| it != reloads)
         {
-            told.push_str(&event("config_changed", &json!({})));
+            text.push_str(&event("config_changed", &json!({})));
         }
         let servers = state.proxy.backends().all();
         let servers = servers.map(|it| (it.name.to_string(), it.state().as_str()));
@@ -129,13 +129,13 @@ impl SeenState {
         for (server, now) in &servers {
             if self.servers.get(server) != Some(now) {
                 let data = json!({ "server": server, "state": now });
-                told.push_str(&event("server_state", &data));
+                text.push_str(&event("server_state", &data));
             }
         }
         for server in self.servers.keys() {
             if !servers.contains_key(server) {
                 let data = json!({ "server": server, "state": "removed" });
-                told.push_str(&event("server_state", &data));
+                text.push_str(&event("server_state", &data));
             }
         }
         self.servers = servers;
@@ -145,9 +145,9 @@ impl SeenState {
             .replace(catalog)
             .is_some_and(|it| it != catalog)
         {
-            told.push_str(&event("catalog_changed", &json!({})));
+            text.push_str(&event("catalog_changed", &json!({})));
         }
-        told
+        text
     }
 }
 
@@ -164,7 +164,7 @@ fn stream<L: FnMut(&ApiState) -> String + Send + 'static>(
     let begin = StreamState {
         state,
         look,
-        told: None,
+        last_sent: None,
         _permit: permit,
     };
     let chunks = futures_util::stream::unfold(begin, StreamState::next_chunk);
@@ -176,7 +176,7 @@ struct StreamState<L> {
     state: Arc<ApiState>,
     look: L,
     /// When something was last sent.
-    told: Option<Instant>,
+    last_sent: Option<Instant>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -185,9 +185,9 @@ impl<L: FnMut(&ApiState) -> String> StreamState<L> {
         while !self.state.proxy.is_draining() {
             let text = (self.look)(&self.state);
             let keep_alive = self.state.proxy.settings().keep_alive;
-            let is_silent = self.told.is_none_or(|at| at.elapsed() >= keep_alive);
+            let is_silent = self.last_sent.is_none_or(|at| at.elapsed() >= keep_alive);
             if !text.is_empty() || is_silent {
-                self.told = Some(Instant::now());
+                self.last_sent = Some(Instant::now());
                 let bytes = if text.is_empty() {
                     KEEP_ALIVE
                 } else {

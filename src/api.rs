@@ -6,12 +6,14 @@
 
 mod agent_servers;
 mod caller;
+mod entries;
 mod etag;
 mod events;
 mod input;
 mod page;
 mod plan;
 mod problem;
+mod profiles;
 mod response;
 mod server_actions;
 mod server_tools;
@@ -172,6 +174,7 @@ pub fn openapi() -> Bytes {
 /// Every operation; each room of them has routes of its own.
 fn router() -> ApiRouter<Arc<ApiState>> {
     ApiRouter::new()
+        .merge(profiles::routes())
         .merge(events::routes())
         .merge(server_actions::routes())
         .merge(server_tools::routes())

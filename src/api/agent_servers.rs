@@ -195,7 +195,7 @@ async fn replace(
         return Err(Problem::new(ProblemType::Unprocessable, detail));
     }
     let shown = ShownServers::read(&state);
-    let stored = shown.stored(name.as_str());
+    let stored = shown.entries.stored(name.as_str());
     let text = stored.map_or("{}", |stored| &*stored.entry.document);
     let written: Value = serde_json::from_str(text).unwrap_or_default();
     let masked = crate::config::mask_document(text);
@@ -288,10 +288,10 @@ fn current(state: &ApiState, name: &ServerName) -> Result<AgentServer, Problem> 
 
 fn show_server(shown: &ShownServers<'_>, name: &ServerName) -> Option<AgentServer> {
     let state = shown.state;
-    let stored = shown.stored(name.as_str());
+    let stored = shown.entries.stored(name.as_str());
     let document = match stored {
         Some(stored) => mask_config(&stored.entry.document),
-        None => shown.config.servers.get(name)?.to_display(),
+        None => shown.entries.config.servers.get(name)?.to_display(),
     };
     let is_stdio = document.get("command").is_some();
     let keys: &[&'static str] = if is_stdio { &STDIO_KEYS } else { &HTTP_KEYS };

@@ -132,7 +132,12 @@ pub(super) async fn restart(
 ) -> Result<Json<ServerResource>, Problem> {
     let shown = ShownServers::read(&state);
     let name = shown.find(&path.server)?;
-    let is_enabled = shown.config.servers.get(&name).is_some_and(Server::runs);
+    let is_enabled = shown
+        .entries
+        .config
+        .servers
+        .get(&name)
+        .is_some_and(Server::runs);
     if !is_enabled || !run.dry_run && !state.writer.restart_server(&name) {
         let detail = format!("the server `{name}` does not run, so that it cannot be restarted");
         return Err(Problem::new(ProblemType::Unprocessable, detail));

@@ -174,7 +174,7 @@ fn tools_of(shown: &ShownServers<'_>, server: &ServerName) -> Vec<ServerTool> {
         .tools()
         .filter(|tool| tool.server == *server)
         .collect();
-    let config = shown.config.servers.get(server);
+    let config = shown.entries.config.servers.get(server);
     let offers = store.offers();
     let offer = offers.iter().find(|offer| offer.server == *server);
     let items = offer.map_or(&[][..], |offer| offer.listing.items(Kind::Tools));
@@ -185,7 +185,7 @@ fn tools_of(shown: &ShownServers<'_>, server: &ServerName) -> Vec<ServerTool> {
         let said = rules.and_then(|rules| rules.describe.get(&name)).cloned();
         let price = rules.and_then(|rules| rules.price.get(&name)).copied();
         let price = price.or_else(|| config.and_then(|config| config.price));
-        let price = price.unwrap_or(shown.config.governance.price);
+        let price = price.unwrap_or(shown.entries.config.governance.price);
         let schema = item.get("inputSchema");
         Some(ServerTool {
             exposed_name: exposed

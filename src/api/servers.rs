@@ -12,17 +12,16 @@ use uuid::Uuid;
 use super::{
     ApiState, ChangePlan,
     caller::{AdminOnly, ApiCaller, Reader},
-    etag,
+    entries::{self, EntryEdit, EntrySource, ShownEntries, make_change},
     input::{Body, ChangeOptions, DryRun, InPath, Params},
     page::{Page, PageQuery},
     problem::{Problem, ProblemType},
     response::{Created, WithEtag},
 };
 use crate::{
-    config::{Config, EntryKey, EntrySection, FilePlace, mask_document, unmask_document},
+    config::{EntryKey, EntrySection, mask_document},
     config_change::{EntryChange, EntryPrecondition},
     names::ServerName,
-    store::StoredEntry,
 };
 
 /// A server as the API shows it.
@@ -44,26 +43,6 @@ pub(super) struct ServerResource {
     reason: Option<String>,
     /// How many tools it lists.
     tools: usize,
-}
-
-/// Where something of the config is written.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-#[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum EntrySource {
-    /// In a file, where it is changed.
-    File {
-        /// The file, as it was named.
-        file: String,
-        /// The line, from 1.
-        line: usize,
-    },
-    /// In the store, where the API changes it.
-    Store {
-        /// When it was made, RFC 3339.
-        created: String,
-        /// When it was last changed, RFC 3339.
-        changed: String,
-    },
 }
 
 /// A server that is to be made.
@@ -177,7 +156,7 @@ pub(super) async fn patch(
     Body(changes): Body<Value>,
 ) -> Result<WithEtag<ServerChanged>, Problem> {
     let edit = |mut document: Value| {
-        merge_patch(&mut document, changes);
+        entries::merge_patch(&mut document, changes);
         document
     };
     edit_server(&state, &caller, (&path, options), edit).await
@@ -213,26 +192,12 @@ pub(super) async fn edit_server(
     edit: impl FnOnce(Value) -> Value,
 ) -> Result<WithEtag<ServerChanged>, Problem> {
     let name = ShownServers::read(state).find(&path.server)?;
-    let key = key_of(&name);
-    let entries = state.writer.entries();
-    let stored = entries.iter().find(|stored| stored.entry.key == key);
-    let written = stored.map_or("{}", |stored| &*stored.entry.document);
-    let written: Value = serde_json::from_str(written).unwrap_or_default();
-    let masked = mask_config(&written.to_string());
-    let mut document = edit(masked.clone());
-    unmask_document(&mut document, &written, &masked);
-    let change = EntryChange {
-        key,
-        document: Some(document.to_string()),
-        // What was edited is what was read.
-        precondition: match (options.precondition, stored) {
-            (EntryPrecondition::Present, Some(stored)) => {
-                EntryPrecondition::Version(stored.changed)
-            }
-            _ => options.precondition,
-        },
-    };
-    let detail = changed_keys(&written, &document);
+    let (change, detail) = EntryEdit {
+        key: key_of(&name),
+        mask: mask_config,
+        precondition: options.precondition,
+    }
+    .to_change(state, edit);
     change_server(state, caller, change, (&name, options.dry_run, detail)).await
 }
 
@@ -243,12 +208,7 @@ pub(super) async fn change_server(
     change: EntryChange,
     (name, dry_run, detail): (&ServerName, bool, String),
 ) -> Result<WithEtag<ServerChanged>, Problem> {
-    let plan = if dry_run {
-        state.writer.plan(&change).await?
-    } else {
-        let record = (&*caller.actor(), &*detail);
-        state.writer.apply(&change, record).await?.0
-    };
+    let plan = make_change(state, caller, &change, (dry_run, &detail)).await?;
     let shown = ShownServers::read(state);
     let now = shown.find(name.as_str()).ok();
     let now = now.map(|name| shown.show_with_etag(&name));
@@ -278,32 +238,21 @@ pub(super) async fn change_document(
 /// The servers of the files and of the store at one moment.
 pub(super) struct ShownServers<'s> {
     pub(super) state: &'s ApiState,
-    pub(super) config: Config,
-    entries: Vec<StoredEntry>,
+    pub(super) entries: ShownEntries,
 }
 
 impl<'s> ShownServers<'s> {
     pub(super) fn read(state: &'s ApiState) -> Self {
-        let mut entries = state.writer.entries();
-        entries.retain(|stored| stored.entry.key.section == EntrySection::Servers);
         Self {
-            config: state.writer.running(),
-            entries,
+            entries: ShownEntries::read(state, EntrySection::Servers),
             state,
         }
     }
 
     /// The names of all, also of those that do not count.
     pub(super) fn names(&self) -> Vec<String> {
-        let running = self.config.servers.keys().map(ToString::to_string);
-        let stored = self
-            .entries
-            .iter()
-            .map(|stored| stored.entry.key.name.clone());
-        let mut names: Vec<String> = running.chain(stored).collect();
-        names.sort_unstable();
-        names.dedup();
-        names
+        let running = self.entries.config.servers.keys();
+        self.entries.names(running.map(ToString::to_string))
     }
 
     /// The server that `written`, a name or an id, means.
@@ -317,28 +266,20 @@ impl<'s> ShownServers<'s> {
         found.ok_or_else(|| Problem::not_found(format_args!("server `{written}`")))
     }
 
-    pub(super) fn stored(&self, name: &str) -> Option<&StoredEntry> {
-        let mut entries = self.entries.iter();
-        entries.find(|stored| stored.entry.key.name == name)
-    }
-
     fn show_with_etag(&self, name: &ServerName) -> WithEtag<ServerResource> {
-        let stored = self.stored(name.as_str());
         WithEtag {
-            etag: stored.map(|stored| etag::of_version(stored.changed)),
+            etag: self.entries.etag(name.as_str()),
             body: self.show(name.as_str()),
         }
     }
 
     pub(super) fn show(&self, name: &str) -> ServerResource {
         let parsed = ServerName::parse(name).ok();
-        let key = EntryKey::new(EntrySection::Servers, name);
-        let place = self.config.entries.in_files.get(&key);
-        let stored = self.stored(name).filter(|_| place.is_none());
+        let entries = &self.entries;
         let running = parsed
             .as_ref()
-            .and_then(|name| self.config.servers.get(name));
-        let config = match (stored, running) {
+            .and_then(|name| entries.config.servers.get(name));
+        let config = match (entries.counted(name), running) {
             (Some(stored), _) => mask_config(&stored.entry.document),
             (None, Some(server)) => shorten_auth(server.to_display()),
             (None, None) => Value::Null,
@@ -347,39 +288,19 @@ impl<'s> ShownServers<'s> {
             .as_ref()
             .and_then(|name| self.state.proxy.backends().get(name));
         let report = backend.map(|backend| backend.report());
-        let mut faulty = self.config.entries.faulty.iter();
-        let fault = faulty.find(|faulty| faulty.key == key);
         let reason = report.as_ref().and_then(|report| report.reason.clone());
         ServerResource {
             id: format!("srv_{}", server_uuid(name)),
             name: name.to_owned(),
-            source: source_of(place, stored),
+            source: entries.source(name),
             config,
             state: report.map(|report| report.state.as_str()),
-            reason: fault.map(|faulty| faulty.fault.clone()).or(reason),
+            reason: entries.fault(name).or(reason),
             tools: parsed.map_or(0, |name| {
                 let catalog = self.state.proxy.catalog_store().catalog_of(&name);
                 catalog.counts(&name).tools
             }),
         }
-    }
-}
-
-fn source_of(place: Option<&FilePlace>, stored: Option<&StoredEntry>) -> EntrySource {
-    match (place, stored) {
-        (_, Some(stored)) => EntrySource::Store {
-            created: stored.created.to_string(),
-            changed: stored.changed.to_string(),
-        },
-        (Some(place), None) => EntrySource::File {
-            file: place.file.clone(),
-            line: place.line,
-        },
-        // A gateway that was given its config otherwise.
-        (None, None) => EntrySource::File {
-            file: "environment".to_owned(),
-            line: 1,
-        },
     }
 }
 
@@ -409,88 +330,4 @@ fn shorten_auth(mut config: Value) -> Value {
         *auth = serde_json::json!({ "type": kind, "configured": configured });
     }
     config
-}
-
-/// Makes the changes of a JSON merge patch (RFC 7396).
-fn merge_patch(target: &mut Value, patch: Value) {
-    let Value::Object(patch) = patch else {
-        *target = patch;
-        return;
-    };
-    if !target.is_object() {
-        *target = Value::Object(serde_json::Map::new());
-    }
-    let Some(object) = target.as_object_mut() else {
-        return;
-    };
-    for (key, value) in patch {
-        if value.is_null() {
-            object.remove(&key);
-        } else {
-            merge_patch(object.entry(key).or_insert(Value::Null), value);
-        }
-    }
-}
-
-/// The keys that differ, for the audit: what they say may be secret.
-fn changed_keys(old: &Value, new: &Value) -> String {
-    let empty = serde_json::Map::new();
-    let (old, new) = (
-        old.as_object().unwrap_or(&empty),
-        new.as_object().unwrap_or(&empty),
-    );
-    let all = old
-        .keys()
-        .chain(new.keys().filter(|key| !old.contains_key(*key)));
-    let changed: Vec<&str> = all
-        .filter(|key| old.get(*key) != new.get(*key))
-        .map(String::as_str)
-        .collect();
-    format!("changed: {}", changed.join(", "))
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn patches_merge() {
-        // The examples of RFC 7396, appendix A.
-        let rows = [
-            (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
-            (
-                json!({"a": "b"}),
-                json!({"b": "c"}),
-                json!({"a": "b", "b": "c"}),
-            ),
-            (json!({"a": "b"}), json!({"a": null}), json!({})),
-            (json!({"a": ["b"]}), json!({"a": "c"}), json!({"a": "c"})),
-            (
-                json!({"a": {"b": "c"}}),
-                json!({"a": {"b": "d", "c": null}}),
-                json!({"a": {"b": "d"}}),
-            ),
-            (
-                json!({"e": null}),
-                json!({"a": 1}),
-                json!({"e": null, "a": 1}),
-            ),
-            (
-                json!([1, 2]),
-                json!({"a": "b", "c": null}),
-                json!({"a": "b"}),
-            ),
-            (
-                json!({}),
-                json!({"a": {"bb": {"ccc": null}}}),
-                json!({"a": {"bb": {}}}),
-            ),
-        ];
-        for (mut target, patch, expect) in rows {
-            merge_patch(&mut target, patch);
-            assert_eq!(target, expect);
-        }
-    }
 }

@@ -9,7 +9,7 @@ use serde::Serializer;
 use toml::{Table, Value};
 
 use super::{
-    Config, Server,
+    Config, Profile, Server,
     diagnostics::{
         redact::{HiddenRanges, MASK, RedactedText},
         report::Diagnostics,
@@ -186,6 +186,16 @@ pub fn unmask_document(
             }
         }
         _ => {}
+    }
+}
+
+impl Profile {
+    /// What it says, as a config file would have it.
+    pub fn to_display(&self) -> serde_json::Value {
+        // As for a whole config.
+        let mut table = Table::try_from(self).expect("a profile is TOML");
+        shorten_budgets(&mut table);
+        serde_json::to_value(&table).expect("every key is a string")
     }
 }
 

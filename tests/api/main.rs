@@ -5,6 +5,7 @@ mod agent_servers;
 mod events;
 mod harness;
 mod openapi;
+mod profiles;
 mod roles;
 mod server_actions;
 mod server_tools;

@@ -5,6 +5,7 @@
 //! [`ConfigWriter`] that checks, writes and applies them; `http` brings the requests here, signed in.
 
 mod agent_servers;
+mod audit;
 mod caller;
 mod entries;
 mod etag;
@@ -174,6 +175,7 @@ pub fn openapi() -> Bytes {
 /// Every operation; each room of them has routes of its own.
 fn router() -> ApiRouter<Arc<ApiState>> {
     ApiRouter::new()
+        .merge(audit::routes())
         .merge(profiles::routes())
         .merge(events::routes())
         .merge(server_actions::routes())

@@ -35,6 +35,17 @@ const IN: u16 = 0;
 
 /// What each of the [`CALLERS`] meets at each operation.
 const TABLE: &[(&str, [u16; 6])] = &[
+    ("exportAuditRecords", [401, 403, 403, 403, IN, IN]),
+    ("getAuditRecord", [401, 403, 403, 403, IN, IN]),
+    ("listAuditRecords", [401, 403, 403, 403, IN, IN]),
+    ("listOwnAuditRecords", [401, IN, IN, IN, IN, IN]),
+    ("verifyAudit", [401, 403, 403, 403, IN, IN]),
+    ("createProfile", [401, 403, 403, 403, 403, IN]),
+    ("deleteProfile", [401, 403, 403, 403, 403, IN]),
+    ("getProfile", [401, 403, 403, 403, IN, IN]),
+    ("listProfiles", [401, 403, 403, 403, IN, IN]),
+    ("patchProfile", [401, 403, 403, 403, 403, IN]),
+    ("replaceProfile", [401, 403, 403, 403, 403, IN]),
     ("createServer", [401, 403, 403, 403, 403, IN]),
     ("disableServer", [401, 403, 403, 403, 403, IN]),
     ("enableServer", [401, 403, 403, 403, 403, IN]),
@@ -55,7 +66,12 @@ const TABLE: &[(&str, [u16; 6])] = &[
 ];
 
 /// What the parameters of paths stand for: something of the workspace `science`, where that may own one.
-const PARAMETERS: &[(&str, &str)] = &[("server", "own"), ("tool", "nothing")];
+const PARAMETERS: &[(&str, &str)] = &[
+    ("id", "inv_0"),
+    ("profile", "nothing"),
+    ("server", "own"),
+    ("tool", "nothing"),
+];
 
 /// A request to the operation `verb` `path`, which changes nothing.
 fn filled(path: &str) -> String {

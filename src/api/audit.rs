@@ -1,0 +1,383 @@
+//! The audit: records of calls, latest first, as the log has them.
+
+use std::{io, path::PathBuf, sync::Arc};
+
+use aide::{
+    OperationOutput,
+    axum::{
+        ApiRouter,
+        routing::{get_with, post_with},
+    },
+    generate::GenContext,
+    openapi::{MediaType, Operation, Response as DocResponse, StatusCode as DocStatus},
+};
+use axum::{
+    Json,
+    body::Body,
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use http::{HeaderValue, header::CONTENT_TYPE};
+use indexmap::IndexMap;
+use jiff::{SignedDuration, Timestamp};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::{sync::mpsc, task::spawn_blocking};
+
+use super::{
+    ApiState,
+    caller::{ApiCaller, Reader, SignedIn},
+    input::{InPath, Params},
+    page::{Page, PageQuery, cursor_of},
+    problem::{Problem, ProblemType},
+};
+use crate::{
+    audit::{
+        AuditError, FoundRecord, IndexLag, Query, RecordFilter, RecordedDecision, TrustAnchors,
+        latest_records, verify_with,
+    },
+    names::InvocationId,
+};
+
+/// Records of one moment that a page may end among.
+const TIES_MAX: usize = 64;
+
+/// Chunks of an export that wait for who reads it.
+const EXPORT_QUEUE: usize = 4;
+/// Bytes of a chunk.
+const EXPORT_CHUNK: usize = 64 << 10;
+
+/// Which records; everything that is given must hold.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(super) struct AuditFilter {
+    /// Only calls of this agent: its name or id.
+    agent: Option<String>,
+    /// Only calls of this server, by its name.
+    server: Option<String>,
+    /// Only calls of this tool, by the server's name or the exposed one.
+    tool: Option<String>,
+    /// Only this decision: allowed, failed, interrupted, observed or refused.
+    decision: Option<String>,
+    /// Not before this time, RFC 3339.
+    since: Option<String>,
+    /// Before this time, RFC 3339.
+    until: Option<String>,
+}
+
+/// A page of the audit.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(super) struct AuditQuery {
+    /// `next_cursor` of the page before. Default: the first page.
+    cursor: Option<String>,
+    /// How many records, at most. Default: 50.
+    #[schemars(range(min = 1, max = 500))]
+    limit: Option<usize>,
+    /// Only calls of this agent: its name or id.
+    agent: Option<String>,
+    /// Only calls of this server, by its name.
+    server: Option<String>,
+    /// Only calls of this tool, by the server's name or the exposed one.
+    tool: Option<String>,
+    /// Only this decision: allowed, failed, interrupted, observed or refused.
+    decision: Option<String>,
+    /// Not before this time, RFC 3339.
+    since: Option<String>,
+    /// Before this time, RFC 3339.
+    until: Option<String>,
+}
+
+/// Which record a path means.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub(super) struct RecordPath {
+    /// Its id, `inv_` and a UUID.
+    id: String,
+}
+
+/// A record of a call as the log has it: see the reference of the audit.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(transparent)]
+pub(super) struct AuditRecord(Value);
+
+/// What came of the verification of the log.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(super) struct Verification {
+    /// Whether nothing is wrong.
+    ok: bool,
+    /// How many chains there are.
+    chains: usize,
+    /// How many lines they have.
+    lines: u64,
+    /// How many of the lines are not signed yet.
+    unsigned: u64,
+    /// What is wrong: lines that were changed or removed, in words.
+    faults: Vec<String>,
+}
+
+/// Records as JSON lines.
+#[derive(Debug)]
+pub(super) struct JsonLines(Body);
+
+/// The operations.
+pub(super) fn routes() -> ApiRouter<Arc<ApiState>> {
+    ApiRouter::new()
+        .api_route(
+            "/api/v1/audit",
+            get_with(list, |op| op.id("listAuditRecords")),
+        )
+        .api_route(
+            "/api/v1/audit/export",
+            get_with(export, |op| op.id("exportAuditRecords")),
+        )
+        .api_route(
+            "/api/v1/audit/verify",
+            post_with(verify, |op| op.id("verifyAudit")),
+        )
+        .api_route(
+            "/api/v1/audit/{id}",
+            get_with(show, |op| op.id("getAuditRecord")),
+        )
+        .api_route(
+            "/api/v1/me/audit",
+            get_with(list_own, |op| op.id("listOwnAuditRecords")),
+        )
+}
+
+/// Lists records of calls, latest first.
+pub(super) async fn list(
+    State(state): State<Arc<ApiState>>,
+    _: Reader,
+    Params(query): Params<AuditQuery>,
+) -> Result<Json<Page<AuditRecord>>, Problem> {
+    page_of(&state, query).await.map(Json)
+}
+
+/// Lists the records of the caller's own calls, latest first.
+pub(super) async fn list_own(
+    State(state): State<Arc<ApiState>>,
+    SignedIn(ApiCaller { agent, .. }): SignedIn,
+    Params(query): Params<AuditQuery>,
+) -> Result<Json<Page<AuditRecord>>, Problem> {
+    let own = AuditQuery {
+        agent: Some(agent.id.to_string()),
+        ..query
+    };
+    page_of(&state, own).await.map(Json)
+}
+
+/// Shows the record of a call.
+pub(super) async fn show(
+    State(state): State<Arc<ApiState>>,
+    _: Reader,
+    InPath(path): InPath<RecordPath>,
+) -> Result<Json<AuditRecord>, Problem> {
+    let id = path.id.strip_prefix("inv_").unwrap_or(&path.id);
+    let id = uuid::Uuid::parse_str(id).ok();
+    let missing = || Problem::not_found(format_args!("record `{}`", path.id));
+    let filter = RecordFilter {
+        id: Some(InvocationId(id.ok_or_else(missing)?)),
+        ..RecordFilter::default()
+    };
+    let found = find(&state, &filter, 1).await?;
+    found.first().map(to_resource).map(Json).ok_or_else(missing)
+}
+
+/// Gives all records that match as JSON lines, oldest first: the lines of the log, unchanged.
+pub(super) async fn export(
+    State(state): State<Arc<ApiState>>,
+    _: Reader,
+    Params(filter): Params<AuditFilter>,
+) -> Result<JsonLines, Problem> {
+    let records = Query::new(&log_dir(&state), filter.resolve()?).map_err(|it| failed(&it))?;
+    let (chunks, read) = mpsc::channel::<io::Result<Bytes>>(EXPORT_QUEUE);
+    // Who reads no more ends it.
+    drop(spawn_blocking(move || write_lines(records, &chunks)));
+    let read = futures_util::stream::unfold(read, async |mut read| {
+        read.recv().await.map(|chunk| (chunk, read))
+    });
+    Ok(JsonLines(Body::from_stream(read)))
+}
+
+/// Verifies the hash chains and signatures of the log, and compares it with its index.
+pub(super) async fn verify(
+    State(state): State<Arc<ApiState>>,
+    _: Reader,
+) -> Result<Json<Verification>, Problem> {
+    let directory = log_dir(&state);
+    let trust = TrustAnchors::local(&directory).map_err(|error| failed(&error))?;
+    let store = state.store.as_ref().ok_or_else(no_index)?;
+    let report = verify_with(&directory, &*store.audit, &trust).await;
+    let report = report.map_err(|error| lagging(&error))?;
+    let broken = report.chains.iter().filter_map(|chain| {
+        let fault = chain.fault.as_ref()?;
+        Some(format!("chain {}, {fault}", chain.chain))
+    });
+    let shortened = report.shortened.iter();
+    let shortened = shortened.map(|it| format!("chain {}, segment {}: {it}", it.chain, it.segment));
+    Ok(Json(Verification {
+        ok: report.is_valid(),
+        chains: report.chains.len(),
+        lines: report.chains.iter().map(|chain| chain.lines).sum(),
+        unsigned: report.chains.iter().map(|chain| chain.unsigned).sum(),
+        faults: broken.chain(shortened).collect(),
+    }))
+}
+
+fn write_lines(records: Query, chunks: &mpsc::Sender<io::Result<Bytes>>) {
+    let mut chunk = Vec::with_capacity(EXPORT_CHUNK);
+    for found in records {
+        match found {
+            Ok(found) => {
+                chunk.extend_from_slice(&found.entry.line);
+                chunk.push(b'\n');
+            }
+            // The body breaks off: what is there is not all.
+            Err(error) => {
+                drop(chunks.blocking_send(Err(io::Error::other(error))));
+                return;
+            }
+        }
+        if chunk.len() >= EXPORT_CHUNK {
+            let full = std::mem::take(&mut chunk);
+            if chunks.blocking_send(Ok(full.into())).is_err() {
+                return;
+            }
+        }
+    }
+    drop(chunks.blocking_send(Ok(chunk.into())));
+}
+
+impl AuditFilter {
+    fn resolve(self) -> Result<RecordFilter, Problem> {
+        let invalid = |what: &str, why: String| {
+            Problem::new(ProblemType::InvalidRequest, format!("`{what}`: {why}"))
+        };
+        let time = |what: &str, text: Option<String>| -> Result<Option<Timestamp>, Problem> {
+            let parsed = text.map(|text| text.parse::<Timestamp>()).transpose();
+            parsed.map_err(|error| invalid(what, error.to_string()))
+        };
+        let decision = self.decision.map(|text| text.parse::<RecordedDecision>());
+        Ok(RecordFilter {
+            agent: self.agent,
+            server: self.server,
+            tool: self.tool,
+            decision: decision
+                .transpose()
+                .map_err(|error| invalid("decision", error.to_string()))?,
+            since: time("since", self.since)?,
+            until: time("until", self.until)?,
+            limit: None,
+            id: None,
+        })
+    }
+}
+
+/// The page that `query` asks for. A cursor is the time and the id of the last record before.
+async fn page_of(state: &ApiState, query: AuditQuery) -> Result<Page<AuditRecord>, Problem> {
+    let page = PageQuery {
+        cursor: query.cursor,
+        limit: query.limit,
+    };
+    let limit = page.limit()?;
+    let mut filter = AuditFilter {
+        agent: query.agent,
+        server: query.server,
+        tool: query.tool,
+        decision: query.decision,
+        since: query.since,
+        until: query.until,
+    }
+    .resolve()?;
+    let after = match page.after()? {
+        None => None,
+        Some(key) => {
+            let cursor = parse_cursor(&key).ok_or_else(|| {
+                let detail = "`cursor` is not a `next_cursor` of this list";
+                Problem::new(ProblemType::InvalidRequest, detail)
+            })?;
+            // Others of the same moment follow it.
+            let end = cursor.0 + SignedDuration::from_micros(1);
+            filter.until = Some(filter.until.map_or(end, |until| until.min(end)));
+            Some(cursor)
+        }
+    };
+    let mut found = find(state, &filter, limit + TIES_MAX).await?;
+    found.reverse();
+    if let Some((_, id)) = after
+        && let Some(at) = found.iter().position(|it| it.record.id.to_string() == id)
+    {
+        found.drain(..=at);
+    }
+    let has_more = found.len() > limit;
+    found.truncate(limit);
+    let last = found.last().filter(|_| has_more);
+    Ok(Page {
+        next_cursor: last.map(|it| cursor_of(&format!("{} {}", it.record.ts, it.record.id))),
+        items: found.iter().map(to_resource).collect(),
+    })
+}
+
+fn parse_cursor(key: &str) -> Option<(Timestamp, String)> {
+    let (time, id) = key.split_once(' ')?;
+    Some((time.parse().ok()?, id.to_owned()))
+}
+
+/// The latest records that match, oldest of them first.
+async fn find(
+    state: &ApiState,
+    filter: &RecordFilter,
+    count: usize,
+) -> Result<Vec<FoundRecord>, Problem> {
+    let store = state.store.as_ref().ok_or_else(no_index)?;
+    let found = latest_records(&log_dir(state), &*store.audit, filter, count).await;
+    found.map_err(|error| lagging(&error))
+}
+
+fn to_resource(found: &FoundRecord) -> AuditRecord {
+    AuditRecord(serde_json::from_slice(&found.entry.line).unwrap_or_default())
+}
+
+fn log_dir(state: &ApiState) -> PathBuf {
+    state.data_dir.join("audit")
+}
+
+fn failed(error: &AuditError) -> Problem {
+    Problem::new(ProblemType::InternalError, error.to_string())
+}
+
+fn lagging(error: &IndexLag) -> Problem {
+    Problem::new(ProblemType::InternalError, error.to_string())
+}
+
+fn no_index() -> Problem {
+    let detail = "this gateway has no store, so that the audit has no index; see `data_dir`";
+    Problem::new(ProblemType::InternalError, detail)
+}
+
+impl IntoResponse for JsonLines {
+    fn into_response(self) -> Response {
+        let mut response = self.0.into_response();
+        let kind = HeaderValue::from_static("application/jsonl");
+        response.headers_mut().insert(CONTENT_TYPE, kind);
+        response
+    }
+}
+
+impl OperationOutput for JsonLines {
+    type Inner = Self;
+
+    fn inferred_responses(
+        _: &mut GenContext,
+        _: &mut Operation,
+    ) -> Vec<(Option<DocStatus>, DocResponse)> {
+        let response = DocResponse {
+            description: "A record on each line.".to_owned(),
+            content: IndexMap::from([("application/jsonl".to_owned(), MediaType::default())]),
+            ..DocResponse::default()
+        };
+        vec![(Some(DocStatus::Code(200)), response)]
+    }
+}

@@ -305,6 +305,12 @@ impl HttpEdge {
         Endpoint::parse(path, resource_server.public_url.path())
     }
 
+    /// What another authorization server says of itself, where clients look for it at `path`.
+    fn external_metadata_at(&self, path: &str) -> Option<Arc<ExternalMetadata>> {
+        let metadata = self.external_metadata.load_full()?;
+        (self.oauth_endpoint(path) == Some(Endpoint::Metadata)).then_some(metadata)
+    }
+
     /// Keeps the token of a request for servers that want another one in exchange for it.
     fn offer_subject_token(&self, identity: &Identity, headers: &HeaderMap) {
         // Keys have no end and no scopes of their own.
@@ -312,6 +318,22 @@ impl HttpEdge {
         if let Some(grants) = self.proxy.backends().grants().filter(|_| is_token) {
             grants.offer_subject(identity.agent.id, headers);
         }
+    }
+
+    /// The answer to a request that is for an authorization server, ours or the one whose metadata we have.
+    async fn answer_oauth(
+        self: &Arc<Self>,
+        peer: &RequestPeer,
+        request: &mut Request<Incoming>,
+    ) -> Option<Response<Body>> {
+        if let Some(oauth) = self.authorization_server()
+            && let Some(endpoint) = self.oauth_endpoint(request.uri().path())
+        {
+            let answer = oauth_server::answer(endpoint, self, oauth, peer, request);
+            return Some(Box::pin(answer).await);
+        }
+        let metadata = self.external_metadata_at(request.uri().path())?;
+        Some(Box::pin(oauth::answer_metadata(&metadata)).await)
     }
 
     fn gateway(&self) -> &GatewayId {
@@ -340,16 +362,8 @@ impl HttpEdge {
             self.request_log.warn(fault, message, peer.address, request);
             return wrong_method(&route);
         }
-        if let Some(oauth) = self.authorization_server()
-            && let Some(endpoint) = self.oauth_endpoint(request.uri().path())
-        {
-            return Box::pin(oauth_server::answer(endpoint, self, oauth, peer, request)).await;
-        }
-        if route == Route::OAuth
-            && let Some(metadata) = self.external_metadata.load_full()
-            && self.oauth_endpoint(request.uri().path()) == Some(Endpoint::Metadata)
-        {
-            return Box::pin(oauth::answer_metadata(&metadata)).await;
+        if let Some(answer) = self.answer_oauth(peer, request).await {
+            return answer;
         }
         if let Some(answer) = self.answer_anybody(&route, peer, request) {
             return answer;
@@ -357,7 +371,6 @@ impl HttpEdge {
         if let Route::Connections | Route::OAuthCallback = route {
             return Box::pin(self.answer_browser(&route, peer, request)).await;
         }
-        let governance = self.proxy.governance();
         let identity = match self.authenticate(&route, peer, request).await {
             Ok(identity) => identity,
             Err(error) => match self.refuse_or_limit(&error, &route, peer, request) {
@@ -389,7 +402,7 @@ impl HttpEdge {
             Route::Messages => Box::pin(legacy_sse::post(self, (&identity, peer), request)).await,
             Route::Api => text_response(StatusCode::NOT_FOUND, "this gateway has no API"),
             Route::Connections | Route::OAuth | Route::OAuthCallback | Route::OAuthClient => {
-                oauth_probes::refuse(governance.directory().is_anonymous())
+                oauth_probes::refuse(self.proxy.governance().directory().is_anonymous())
             }
             Route::Status => status_endpoints::status(self, &identity.viewer(), request),
             Route::Metrics => {

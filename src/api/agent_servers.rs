@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json, value::RawValue};
 use super::{
     ApiState,
     caller::{AdminOnly, ApiCaller, SignedIn},
-    input::{Body, InPath},
+    input::{InPath, JsonBody},
     problem::{Problem, ProblemType},
     server_actions::TrialResult,
     servers::{ShownServers, change_document, key_of, mask_config, parse_name, server_uuid},
@@ -157,7 +157,7 @@ async fn create(
     State(state): State<Arc<ApiState>>,
     AdminOnly(caller): AdminOnly,
     InPath(path): InPath<AgentServersPath>,
-    Body(sent): Body<SentAgentServer>,
+    JsonBody(sent): JsonBody<SentAgentServer>,
 ) -> Result<(StatusCode, Json<AgentServer>), Problem> {
     let agent = find_agent(&state, &caller, &path.agent_id)?;
     let missing = |what: &str| {
@@ -187,7 +187,7 @@ async fn replace(
     State(state): State<Arc<ApiState>>,
     AdminOnly(caller): AdminOnly,
     InPath(path): InPath<AgentServerPath>,
-    Body(sent): Body<SentAgentServer>,
+    JsonBody(sent): JsonBody<SentAgentServer>,
 ) -> Result<Json<AgentServer>, Problem> {
     let name = find_server(&state, &caller, &path)?;
     if sent.name.as_deref().is_some_and(|it| it != name.local()) {

@@ -29,7 +29,7 @@ use tokio::{sync::mpsc, task::spawn_blocking};
 use super::{
     ApiState,
     caller::{ApiCaller, Reader, SignedIn},
-    input::{InPath, Params},
+    input::{InPath, QueryParams},
     page::{Page, PageQuery, cursor_of},
     problem::{Problem, ProblemType},
 };
@@ -150,7 +150,7 @@ pub(super) fn routes() -> ApiRouter<Arc<ApiState>> {
 pub(super) async fn list(
     State(state): State<Arc<ApiState>>,
     _: Reader,
-    Params(query): Params<AuditQuery>,
+    QueryParams(query): QueryParams<AuditQuery>,
 ) -> Result<Json<Page<AuditRecord>>, Problem> {
     page_of(&state, query).await.map(Json)
 }
@@ -159,7 +159,7 @@ pub(super) async fn list(
 pub(super) async fn list_own(
     State(state): State<Arc<ApiState>>,
     SignedIn(ApiCaller { agent, .. }): SignedIn,
-    Params(query): Params<AuditQuery>,
+    QueryParams(query): QueryParams<AuditQuery>,
 ) -> Result<Json<Page<AuditRecord>>, Problem> {
     let own = AuditQuery {
         agent: Some(agent.id.to_string()),
@@ -189,7 +189,7 @@ pub(super) async fn show(
 pub(super) async fn export(
     State(state): State<Arc<ApiState>>,
     _: Reader,
-    Params(filter): Params<AuditFilter>,
+    QueryParams(filter): QueryParams<AuditFilter>,
 ) -> Result<JsonLines, Problem> {
     let records = Query::new(&log_dir(&state), filter.resolve()?).map_err(|it| failed(&it))?;
     let (chunks, read) = mpsc::channel::<io::Result<Bytes>>(EXPORT_QUEUE);

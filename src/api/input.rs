@@ -22,9 +22,9 @@ use crate::config_change::EntryPrecondition;
 
 /// A body of JSON.
 #[derive(Debug)]
-pub(super) struct Body<T>(pub(super) T);
+pub(super) struct JsonBody<T>(pub(super) T);
 
-impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
@@ -43,7 +43,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     }
 }
 
-impl<T: JsonSchema> OperationInput for Body<T> {
+impl<T: JsonSchema> OperationInput for JsonBody<T> {
     fn operation_input(ctx: &mut GenContext, operation: &mut Operation) {
         Json::<T>::operation_input(ctx, operation);
     }
@@ -58,9 +58,9 @@ impl<T: JsonSchema> OperationInput for Body<T> {
 
 /// Parameters in the query.
 #[derive(Debug)]
-pub(super) struct Params<T>(pub(super) T);
+pub(super) struct QueryParams<T>(pub(super) T);
 
-impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for QueryParams<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
@@ -70,7 +70,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
     }
 }
 
-impl<T: JsonSchema> OperationInput for Params<T> {
+impl<T: JsonSchema> OperationInput for QueryParams<T> {
     fn operation_input(ctx: &mut GenContext, operation: &mut Operation) {
         Query::<T>::operation_input(ctx, operation);
     }
@@ -131,7 +131,7 @@ impl<S: Send + Sync> FromRequestParts<S> for ChangeOptions {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let Params(DryRun { dry_run }) = Params::from_request_parts(parts, state).await?;
+        let QueryParams(DryRun { dry_run }) = QueryParams::from_request_parts(parts, state).await?;
         Ok(Self {
             dry_run,
             precondition: etag::precondition(&parts.headers)?,
@@ -141,7 +141,7 @@ impl<S: Send + Sync> FromRequestParts<S> for ChangeOptions {
 
 impl OperationInput for ChangeOptions {
     fn operation_input(ctx: &mut GenContext, operation: &mut Operation) {
-        Params::<DryRun>::operation_input(ctx, operation);
+        QueryParams::<DryRun>::operation_input(ctx, operation);
         let text = ctx.schema.subschema_for::<String>();
         let description = "The `ETag` of the version that is to be changed; without it any is.";
         describe_header(ctx, operation, ("If-Match", description), text);

@@ -12,7 +12,7 @@ use super::{
     ApiState, ChangePlan,
     caller::{AdminOnly, ApiCaller, Reader},
     entries::{self, EntryEdit, EntrySource, ShownEntries, make_change},
-    input::{Body, ChangeOptions, DryRun, InPath, Params},
+    input::{ChangeOptions, DryRun, InPath, JsonBody, QueryParams},
     page::{Page, PageQuery},
     problem::{Problem, ProblemType},
     response::{Created, WithEtag},
@@ -87,7 +87,7 @@ pub(super) fn routes() -> ApiRouter<Arc<ApiState>> {
 pub(super) async fn list(
     State(state): State<Arc<ApiState>>,
     _: Reader,
-    Params(page): Params<PageQuery>,
+    QueryParams(page): QueryParams<PageQuery>,
 ) -> Result<Json<Page<ProfileResource>>, Problem> {
     let shown = ShownEntries::read(&state, EntrySection::Profiles);
     page.page(&names(&shown), |name| resource(&shown, name))
@@ -112,8 +112,8 @@ pub(super) async fn show(
 pub(super) async fn create(
     State(state): State<Arc<ApiState>>,
     AdminOnly(caller): AdminOnly,
-    Params(run): Params<DryRun>,
-    Body(new): Body<NewProfile>,
+    QueryParams(run): QueryParams<DryRun>,
+    JsonBody(new): JsonBody<NewProfile>,
 ) -> Result<Created<ProfileChanged>, Problem> {
     let name = ProfileName::parse(&new.name)
         .map_err(|invalid| Problem::new(ProblemType::Unprocessable, invalid.to_string()))?;
@@ -133,7 +133,7 @@ pub(super) async fn replace(
     AdminOnly(caller): AdminOnly,
     InPath(path): InPath<ProfilePath>,
     options: ChangeOptions,
-    Body(document): Body<Value>,
+    JsonBody(document): JsonBody<Value>,
 ) -> Result<WithEtag<ProfileChanged>, Problem> {
     edit_profile(&state, &caller, (&path, options), |_| document).await
 }
@@ -144,7 +144,7 @@ pub(super) async fn patch(
     AdminOnly(caller): AdminOnly,
     InPath(path): InPath<ProfilePath>,
     options: ChangeOptions,
-    Body(changes): Body<Value>,
+    JsonBody(changes): JsonBody<Value>,
 ) -> Result<WithEtag<ProfileChanged>, Problem> {
     let edit = |mut document: Value| {
         entries::merge_patch(&mut document, changes);

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{
     ApiState, ServerTrial,
     caller::{AdminOnly, ApiCaller},
-    input::{Body, ChangeOptions, DryRun, InPath, Params},
+    input::{ChangeOptions, DryRun, InPath, JsonBody, QueryParams},
     problem::{Problem, ProblemType},
     response::WithEtag,
     servers::{
@@ -128,7 +128,7 @@ pub(super) async fn restart(
     State(state): State<Arc<ApiState>>,
     AdminOnly(caller): AdminOnly,
     InPath(path): InPath<ServerPath>,
-    Params(run): Params<DryRun>,
+    QueryParams(run): QueryParams<DryRun>,
 ) -> Result<Json<ServerResource>, Problem> {
     let shown = ShownServers::read(&state);
     let name = shown.find(&path.server)?;
@@ -166,7 +166,7 @@ pub(super) async fn test(
 pub(super) async fn test_unsaved(
     State(state): State<Arc<ApiState>>,
     AdminOnly(_): AdminOnly,
-    Body(tried): Body<TriedServer>,
+    JsonBody(tried): JsonBody<TriedServer>,
 ) -> Result<Json<TrialResult>, Problem> {
     let name = parse_name(tried.name.as_deref().unwrap_or(UNNAMED))?;
     let change = EntryChange {

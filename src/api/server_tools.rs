@@ -14,7 +14,7 @@ use serde_json::{Value, json, value::RawValue};
 use super::{
     ApiState,
     caller::{AdminOnly, Reader},
-    input::{Body, ChangeOptions, InPath, Params},
+    input::{ChangeOptions, InPath, JsonBody, QueryParams},
     page::{Page, PageQuery},
     problem::Problem,
     response::WithEtag,
@@ -97,7 +97,7 @@ pub(super) async fn list(
     State(state): State<Arc<ApiState>>,
     _: Reader,
     InPath(path): InPath<ServerPath>,
-    Params(page): Params<PageQuery>,
+    QueryParams(page): QueryParams<PageQuery>,
 ) -> Result<Json<Page<ServerTool>>, Problem> {
     let shown = ShownServers::read(&state);
     let name = shown.find(&path.server)?;
@@ -117,7 +117,7 @@ pub(super) async fn patch(
     AdminOnly(caller): AdminOnly,
     InPath(path): InPath<ServerToolPath>,
     options: ChangeOptions,
-    Body(change): Body<ToolChange>,
+    JsonBody(change): JsonBody<ToolChange>,
 ) -> Result<WithEtag<ServerChanged>, Problem> {
     let shown = ShownServers::read(&state);
     let name = shown.find(&path.server)?;

@@ -13,7 +13,7 @@ use super::{
     ApiState, ChangePlan,
     caller::{AdminOnly, ApiCaller, Reader},
     entries::{self, EntryEdit, EntrySource, ShownEntries, make_change},
-    input::{Body, ChangeOptions, DryRun, InPath, Params},
+    input::{ChangeOptions, DryRun, InPath, JsonBody, QueryParams},
     page::{Page, PageQuery},
     problem::{Problem, ProblemType},
     response::{Created, WithEtag},
@@ -94,7 +94,7 @@ pub(super) fn routes() -> ApiRouter<Arc<ApiState>> {
 pub(super) async fn list(
     State(state): State<Arc<ApiState>>,
     _: Reader,
-    Params(page): Params<PageQuery>,
+    QueryParams(page): QueryParams<PageQuery>,
 ) -> Result<Json<Page<ServerResource>>, Problem> {
     let shown = ShownServers::read(&state);
     page.page(&shown.names(), |name| shown.show(name)).map(Json)
@@ -115,8 +115,8 @@ pub(super) async fn show(
 pub(super) async fn create(
     State(state): State<Arc<ApiState>>,
     AdminOnly(caller): AdminOnly,
-    Params(run): Params<DryRun>,
-    Body(new): Body<NewServer>,
+    QueryParams(run): QueryParams<DryRun>,
+    JsonBody(new): JsonBody<NewServer>,
 ) -> Result<Created<ServerChanged>, Problem> {
     let name = parse_name(&new.name)?;
     let change = EntryChange {
@@ -141,7 +141,7 @@ pub(super) async fn replace(
     AdminOnly(caller): AdminOnly,
     InPath(path): InPath<ServerPath>,
     options: ChangeOptions,
-    Body(document): Body<Value>,
+    JsonBody(document): JsonBody<Value>,
 ) -> Result<WithEtag<ServerChanged>, Problem> {
     let edit = |_: Value| document;
     edit_server(&state, &caller, (&path, options), edit).await
@@ -153,7 +153,7 @@ pub(super) async fn patch(
     AdminOnly(caller): AdminOnly,
     InPath(path): InPath<ServerPath>,
     options: ChangeOptions,
-    Body(changes): Body<Value>,
+    JsonBody(changes): JsonBody<Value>,
 ) -> Result<WithEtag<ServerChanged>, Problem> {
     let edit = |mut document: Value| {
         entries::merge_patch(&mut document, changes);

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::{
     ApiState,
     caller::{AdminOnly, Reader},
-    input::{Body, InPath, Params},
+    input::{InPath, JsonBody, QueryParams},
     page::{Page, PageQuery},
     problem::{Problem, ProblemType},
 };
@@ -99,8 +99,8 @@ pub(super) fn routes() -> ApiRouter<Arc<ApiState>> {
 pub(super) async fn list(
     State(state): State<Arc<ApiState>>,
     _: Reader,
-    Params(page): Params<PageQuery>,
-    Params(query): Params<ToolQuery>,
+    QueryParams(page): QueryParams<PageQuery>,
+    QueryParams(query): QueryParams<ToolQuery>,
 ) -> Result<Json<Page<CatalogTool>>, Problem> {
     let (owners, visibility) = match &query.agent {
         None => (OwnerSet::default(), Visibility::All),
@@ -135,7 +135,7 @@ pub(super) async fn test(
     State(state): State<Arc<ApiState>>,
     AdminOnly(_): AdminOnly,
     InPath(path): InPath<ToolPath>,
-    Body(tested): Body<TestedCall>,
+    JsonBody(tested): JsonBody<TestedCall>,
 ) -> Result<Json<CallAnswer>, Problem> {
     let agent = find_agent(&state, &tested.agent)?;
     let arguments = Value::Object(tested.arguments);

@@ -225,9 +225,7 @@ impl Reloader {
 
     /// Checks that `config` can be taken, and changes nothing.
     pub(super) fn check(config: &Config) -> Result<(), ReloadError> {
-        if let Some(why) = &config.entries.unread {
-            return Err(ReloadError::EntriesUnread(why.clone()));
-        }
+        check_entries(config)?;
         PolicySet::new(config)?;
         authorization::settings(config)?;
         Ok(())
@@ -277,9 +275,7 @@ impl Reloader {
     fn apply(&self, mut config: Config) -> Result<Reloaded, ReloadError> {
         let mut running = lock(&self.running);
         let needs_restart = config.keep_restart_settings(&running);
-        if let Some(why) = config.entries.unread {
-            return Err(ReloadError::EntriesUnread(why));
-        }
+        check_entries(&config)?;
         if config.is_open_without_auth() && !config.danger_listen_without_auth {
             return Err(ReloadError::OpenWithoutAuth);
         }
@@ -348,6 +344,14 @@ impl Reloader {
             others,
             needs_restart,
         })
+    }
+}
+
+/// Checks that the entries of the store are known.
+fn check_entries(config: &Config) -> Result<(), ReloadError> {
+    match &config.entries.unread {
+        Some(why) => Err(ReloadError::EntriesUnread(why.clone())),
+        None => Ok(()),
     }
 }
 

@@ -14,15 +14,13 @@ pub(super) use resource_server::ResourceServer;
 /// The metadata of the issuer of tokens, for clients that look for an authorization server at the origin of the
 /// gateway and nowhere else (Spec 2025-03-26, authorization). Its endpoints are its own.
 pub(super) async fn answer_metadata(issuer: &ExternalMetadata) -> Response<Body> {
-    match issuer.document().await {
-        Some(document) => json_response(StatusCode::OK, document),
-        None => {
-            let error = json!({
-                "error": "temporarily_unavailable",
-                "error_description": "the issuer of tokens cannot be reached; the log of the gateway says why",
-            });
-            let status = StatusCode::SERVICE_UNAVAILABLE;
-            with_retry_after(json_response(status, error.to_string()))
-        }
+    if let Some(document) = issuer.document().await {
+        return json_response(StatusCode::OK, document);
     }
+    let error = json!({
+        "error": "temporarily_unavailable",
+        "error_description": "the issuer of tokens cannot be reached; the log of the gateway says why",
+    });
+    let status = StatusCode::SERVICE_UNAVAILABLE;
+    with_retry_after(json_response(status, error.to_string()))
 }

@@ -139,7 +139,7 @@ pub(super) enum Usable {
 /// What a server's 401 or 403 comes to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Rejection {
-    /// The next [`access_token`](super::Grants::access_token) gives another one: the request is worth one more try.
+    /// The next [`access_token`](super::ServerGrants::access_token) gives another one: try the request again.
     Retry,
     /// The next one says that somebody has to sign in, for more scopes or again.
     SignIn,

@@ -160,8 +160,8 @@ impl GatewayCore {
     /// Follows `source`: its config is taken whenever one of its files changes, and on SIGHUP.
     pub fn follow_config(&self, source: ConfigSource) {
         let source = Arc::new(source);
-        self.entry_writer.set_source(&source);
-        config_watch::start(source, &self.reloader, &self.tasks);
+        let requests = config_watch::start(Arc::clone(&source), &self.reloader, &self.tasks);
+        self.entry_writer.set_source(source, requests);
     }
 
     /// The tasks of this gateway.

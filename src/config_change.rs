@@ -34,7 +34,7 @@ pub enum EntryPrecondition {
     Version(Timestamp),
 }
 
-/// Why an entry is not changed. Nothing has changed then.
+/// Why an entry is not changed. Nothing has changed then, but for [`ChangeError::NotApplied`].
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
     /// There is one of this name; the caller changes that, or takes another name.
@@ -63,6 +63,10 @@ pub enum ChangeError {
     /// The gateway cannot run with it.
     #[error("the gateway cannot run with the change: {0}")]
     Rejected(String),
+    /// The store has the change, but the gateway could not read the config again, most likely for what somebody
+    /// writes to a file at this moment; the operator mends that.
+    #[error("the change is stored and counts once the config can be read again: {0}")]
+    NotApplied(String),
     /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),

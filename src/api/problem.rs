@@ -17,7 +17,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::etag;
-use crate::{config_change::ChangeError, store::StoreError};
+use crate::config_change::ChangeError;
 
 /// What went wrong, for programs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, JsonSchema)]
@@ -139,7 +139,7 @@ impl From<ChangeError> for Problem {
             ChangeError::InFile { .. } => ProblemType::InConfigFile,
             ChangeError::Invalid { .. } | ChangeError::Rejected(_) => ProblemType::Unprocessable,
             ChangeError::Missing(_) => ProblemType::NotFound,
-            ChangeError::Files(_) => ProblemType::ConfigErrors,
+            ChangeError::Files(_) | ChangeError::NotApplied(_) => ProblemType::ConfigErrors,
             ChangeError::Conflict { .. } => ProblemType::PreconditionFailed,
             ChangeError::NoStore | ChangeError::Store(_) => ProblemType::InternalError,
         };
@@ -148,21 +148,6 @@ impl From<ChangeError> for Problem {
             problem.current = Some(etag::of_version(current));
         }
         problem
-    }
-}
-
-impl From<StoreError> for Problem {
-    fn from(error: StoreError) -> Self {
-        let is_taken = matches!(
-            error,
-            StoreError::NameTaken { .. } | StoreError::EntryExists { .. }
-        );
-        let kind = if is_taken {
-            ProblemType::AlreadyExists
-        } else {
-            ProblemType::InternalError
-        };
-        Self::new(kind, error.to_string())
     }
 }
 

@@ -15,7 +15,7 @@ use std::{
 use sha2::{Digest, Sha256};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
-    sync::watch,
+    sync::{mpsc, oneshot, watch},
     task::spawn_blocking,
     time::{MissedTickBehavior, interval, sleep},
 };
@@ -191,8 +191,32 @@ fn has_shrunk(now: &FileStates, before: &FileStates) -> bool {
     both.any(|(now, before)| now < before)
 }
 
+/// Lets the config be read again, for who has changed what the store has for it.
+#[derive(Clone, Debug)]
+pub(super) struct ReloadRequests(mpsc::Sender<ReloadReply>);
+
+/// Who is told whether the config that was read is the one that runs.
+type ReloadReply = oneshot::Sender<Result<(), ReloadError>>;
+
+impl ReloadRequests {
+    /// Lets the config be read again, and waits until it runs. `None` where nobody follows it any more.
+    ///
+    /// # Errors
+    /// Why it does not run.
+    pub(super) async fn reload(&self) -> Option<Result<(), ReloadError>> {
+        let (reply, replied) = oneshot::channel();
+        self.0.send(reply).await.ok()?;
+        replied.await.ok()
+    }
+}
+
 /// Follows `source` until the gateway stops.
-pub(super) fn start(source: Arc<ConfigSource>, reloader: &Arc<Reloader>, tasks: &Tasks) {
+pub(super) fn start(
+    source: Arc<ConfigSource>,
+    reloader: &Arc<Reloader>,
+    tasks: &Tasks,
+) -> ReloadRequests {
+    let (requests, asked_for) = mpsc::channel(1);
     let files = source.files.iter().map(|file| file.display().to_string());
     reloader.status().note_files(files.collect());
     // From here on the signal no longer ends the process.
@@ -201,16 +225,17 @@ pub(super) fn start(source: Arc<ConfigSource>, reloader: &Arc<Reloader>, tasks: 
     let (reloader, stop) = (Arc::clone(reloader), tasks.stop_token().clone());
     tasks.spawn("config watch", async move {
         tokio::select! {
-            () = watch_config(source, reloader, asked.ok()) => {}
+            () = watch_config(source, reloader, (asked.ok(), asked_for)) => {}
             () = stop.cancelled() => {}
         }
     });
+    ReloadRequests(requests)
 }
 
 async fn watch_config(
     source: Arc<ConfigSource>,
     reloader: Arc<Reloader>,
-    mut asked: Option<Signal>,
+    (mut asked, mut requests): (Option<Signal>, mpsc::Receiver<ReloadReply>),
 ) {
     let mut last = WatchState::default();
     // The files that the config names are followed from now on.
@@ -221,10 +246,15 @@ async fn watch_config(
     let mut tick = interval(POLL_INTERVAL);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
+        let mut reply = None;
         let mut is_asked = tokio::select! {
             _ = tick.tick() => false,
             () = next_sighup(&mut asked) => true,
             () = next_stored(&mut stored) => true,
+            Some(asked_by) = requests.recv() => {
+                reply = Some(asked_by);
+                true
+            }
         };
         let seen = stat_all_files(&source, &reloader, &last, &known).await;
         if !is_asked && !have_changed(&seen, &known) {
@@ -232,7 +262,12 @@ async fn watch_config(
             continue;
         }
         (source.announce)(ReloadPhase::Started);
+        // What stands in files may be half written; the store never is.
+        let is_of_store = reply.is_some() && !have_changed(&seen, &known);
         let seen = loop {
+            if is_of_store {
+                break seen;
+            }
             let quiet = |now: &FileStates| {
                 let may_be_half = !is_asked && has_shrunk(now, &known);
                 if may_be_half {
@@ -248,7 +283,12 @@ async fn watch_config(
             }
         };
         if is_asked || have_changed(&seen, &known) {
-            (last, known) = reload_config(&source, &reloader, last, seen).await;
+            let outcome;
+            (last, known, outcome) = reload_config(&source, &reloader, last, seen).await;
+            if let Some(reply) = reply {
+                // Who asked may have gone.
+                drop(reply.send(outcome));
+            }
         } else {
             known = seen;
         }
@@ -338,9 +378,9 @@ async fn reload_config(
     reloader: &Arc<Reloader>,
     before: WatchState,
     seen: FileStates,
-) -> (WatchState, FileStates) {
+) -> (WatchState, FileStates, Result<(), ReloadError>) {
     let (source, reloader) = (Arc::clone(source), Arc::clone(reloader));
-    let kept = (before.clone(), seen.clone());
+    let (before_reload, seen_before) = (before.clone(), seen.clone());
     let read = spawn_blocking(move || {
         let (loaded, seen) = if source.is_piped() {
             tracing::warn!("the config was read from a pipe; restart to change it");
@@ -354,11 +394,12 @@ async fn reload_config(
         } else {
             load_config(&source, seen)
         };
-        (apply_loaded(loaded, &seen, &reloader, before), seen)
+        let (state, outcome) = apply_loaded(loaded, &seen, &reloader, before);
+        (state, seen, outcome)
     });
     read.await.unwrap_or_else(|error| {
         tracing::error!(%error, "cannot read the changed config");
-        kept
+        (before_reload, seen_before, Err(ReloadError::Interrupted))
     })
 }
 
@@ -387,7 +428,7 @@ fn apply_loaded(
     seen: &FileStates,
     reloader: &Reloader,
     before: WatchState,
-) -> WatchState {
+) -> (WatchState, Result<(), ReloadError>) {
     let LoadedConfig {
         config,
         warnings,
@@ -396,11 +437,11 @@ fn apply_loaded(
         Ok(loaded) => loaded,
         Err(mistakes) => {
             let named_files = mistakes.named_files.clone();
-            reloader.report_refused(&ReloadError::Config(mistakes));
-            return WatchState {
+            let refused = WatchState {
                 named_files,
                 ..before
             };
+            return (refused, Err(reloader.refuse(mistakes.into())));
         }
     };
     let refused = WatchState {
@@ -415,12 +456,11 @@ fn apply_loaded(
     let named = config.named_files.iter().filter(|file| !of_tls(file));
     emptied.extend(blank_files(seen, named));
     if let Some(file) = emptied.iter().find(|file| !refused.blank.contains(file)) {
-        reloader.report_refused(&ReloadError::Emptied { file: file.clone() });
-        return refused;
+        let error = ReloadError::Emptied { file: file.clone() };
+        return (refused, Err(reloader.refuse(error)));
     }
     if let Err(error) = reloader.check_servers(&config) {
-        reloader.report_refused(&error);
-        return refused;
+        return (refused, Err(reloader.refuse(error)));
     }
     for warning in &warnings {
         for line in report_lines(&warning.to_string()) {
@@ -428,11 +468,14 @@ fn apply_loaded(
         }
     }
     match reloader.reload(&config) {
-        Ok(_) => WatchState {
-            blank: emptied,
-            ..refused
-        },
-        Err(_) => refused,
+        Ok(_) => {
+            let taken = WatchState {
+                blank: emptied,
+                ..refused
+            };
+            (taken, Ok(()))
+        }
+        Err(error) => (refused, Err(error)),
     }
 }
 

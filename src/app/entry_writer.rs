@@ -11,8 +11,8 @@ use jiff::Timestamp;
 use tokio::{sync::Mutex, task::spawn_blocking};
 
 use super::{
-    ConfigSource, authorization::notify_others, config_diff::differences, reload::Reloader,
-    server_trial, storage::StorageKeeper,
+    ConfigSource, authorization::notify_others, config_diff::differences,
+    config_watch::ReloadRequests, reload::Reloader, server_trial, storage::StorageKeeper,
 };
 use crate::{
     api::{ChangePlan, ConfigWriter, ServerTrial},
@@ -26,7 +26,8 @@ use crate::{
 
 /// Changes entries, one at a time.
 pub(super) struct EntryWriter {
-    source: OnceLock<Arc<ConfigSource>>,
+    /// Where the config comes from, and who reads it again.
+    source: OnceLock<(Arc<ConfigSource>, ReloadRequests)>,
     reloader: Arc<Reloader>,
     storage: Arc<StorageKeeper>,
     /// This binary, which starts programs.
@@ -56,20 +57,38 @@ impl EntryWriter {
         }
     }
 
-    /// Where the config comes from; only the first counts.
-    pub(super) fn set_source(&self, source: &Arc<ConfigSource>) {
-        drop(self.source.set(Arc::clone(source)));
+    /// Where the config comes from, and who reads it again; only the first counts.
+    pub(super) fn set_source(&self, source: Arc<ConfigSource>, requests: ReloadRequests) {
+        drop(self.source.set((source, requests)));
     }
 
     /// The config with `change`, if that is right.
     async fn load(&self, change: &EntryChange) -> Result<Config, ChangeError> {
-        let source = Arc::clone(self.source.get().ok_or(ChangeError::NoStore)?);
+        let (source, _) = self.source.get().ok_or(ChangeError::NoStore)?;
+        let source = Arc::clone(source);
         let asked = change.clone();
         let loaded = spawn_blocking(move || source.load_with(Some(asked))).await;
         let loaded = loaded.map_err(|error| ChangeError::Rejected(error.to_string()))?;
         let loaded: LoadedConfig = loaded.map_err(ChangeError::Files)?;
         change.check(&loaded)?;
+        Reloader::check(&loaded.config)
+            .map_err(|refused| ChangeError::Rejected(refused.to_string()))?;
         Ok(loaded.config)
+    }
+
+    /// Lets the gateway run what the store and the files say now.
+    async fn reload(&self) -> Result<(), ChangeError> {
+        if let Err(error) = self.storage.reread_quietly().await {
+            tracing::warn!(%error, "the store was changed but cannot be read again");
+        }
+        let Some((_, requests)) = self.source.get() else {
+            return Ok(());
+        };
+        match requests.reload().await {
+            Some(Err(refused)) => Err(ChangeError::NotApplied(refused.to_string())),
+            // A gateway that stops reads it when it starts.
+            Some(Ok(())) | None => Ok(()),
+        }
     }
 
     /// Checks that `change` may be made to what the store has.
@@ -147,22 +166,13 @@ impl EntryWriter {
         self.check_precondition(change)?;
         let config = self.load(change).await?;
         let plan = self.to_plan(&config);
-        Reloader::check(&config).map_err(|refused| ChangeError::Rejected(refused.to_string()))?;
         let version = self.write(change).await?;
         let subject = change.key.to_string();
         self.reloader
             .record(EventKind::ConfigChanged, &subject, actor, detail);
-        // What was written counts whatever happens now: the store is read again, and so are the files.
-        if let Err(error) = self.storage.reread_quietly().await {
-            tracing::warn!(%error, "the store was changed but cannot be read again");
-        }
-        let reloader = Arc::clone(&self.reloader);
-        let reloaded = spawn_blocking(move || reloader.reload(&config).map(drop)).await;
-        if let Ok(Err(refused)) = reloaded {
-            return Err(ChangeError::Rejected(refused.to_string()));
-        }
+        let reloaded = self.reload().await;
         notify_others(self.storage.data_dir(), "a changed entry of the config").await;
-        Ok((plan, version))
+        reloaded.map(|()| (plan, version))
     }
 }
 

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     audit::EventKind,
-    config::{Budget, Config, ConfigErrors, Listen, Terms},
+    config::{Budget, Config, ConfigErrors, EntryKey, EntrySection, Listen, Terms},
     egress::EgressError,
     governance::{InvalidTerms, PolicySet},
     http::{Certificate, Certificates, HttpEdge, InvalidTls},
@@ -115,6 +115,9 @@ pub enum ReloadError {
     /// The entries of the store could not be read: without them what runs would be taken away.
     #[error("the entries of the store (servers, profiles, workspaces) cannot be read: {0}")]
     EntriesUnread(String),
+    /// The thread that read it ended before it was done.
+    #[error("reading the config was interrupted")]
+    Interrupted,
     /// The terms of an agent, a profile or a server.
     #[error("invalid terms in the config: {0}")]
     Terms(#[from] InvalidTerms),
@@ -139,6 +142,7 @@ impl ReloadError {
             Self::AuthDisabled
             | Self::Egress(_)
             | Self::EntriesUnread(_)
+            | Self::Interrupted
             | Self::NoServers { .. }
             | Self::OpenWithoutAuth
             | Self::StoreNotOpen
@@ -200,9 +204,17 @@ impl Reloader {
         in_use.chain(&running.named_files).cloned().collect()
     }
 
-    /// Checks that a changed file leaves servers to a gateway that has some.
+    /// Checks that a changed file leaves servers to a gateway that has some. Those of the store go only when somebody
+    /// removes them.
     pub(super) fn check_servers(&self, config: &Config) -> Result<(), ReloadError> {
         let running = lock(&self.running);
+        let is_stored = |name: &ServerName| {
+            let key = EntryKey::new(EntrySection::Servers, name.as_str());
+            running.entries.in_store.contains(&key)
+        };
+        if running.servers.keys().all(is_stored) {
+            return Ok(());
+        }
         let listen = self.listener.get().map(|front| &front.listen);
         if !has_servers(&running, listen) || has_servers(config, listen) {
             return Ok(());
@@ -244,8 +256,13 @@ impl Reloader {
         governance.record_event(event, subject, Some(actor), Some(detail));
     }
 
-    /// Says everywhere that a changed config is not taken.
-    pub(super) fn report_refused(&self, refused: &ReloadError) {
+    /// Says everywhere that a changed config is not taken, and why.
+    pub(super) fn refuse(&self, refused: ReloadError) -> ReloadError {
+        self.report_refused(&refused);
+        refused
+    }
+
+    fn report_refused(&self, refused: &ReloadError) {
         let report = format!("config reload rejected, keeping the current config: {refused}");
         for line in report_lines(&report) {
             tracing::error!("{line}");

@@ -28,7 +28,9 @@ use aide::{
     axum::ApiRouter,
     openapi::{Info, OpenApi},
 };
-use axum::{Extension, body::Body, response::IntoResponse, routing::get};
+use axum::{
+    Extension, body::Body, extract::DefaultBodyLimit, response::IntoResponse, routing::get,
+};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{HeaderValue, Request, Response, header::CONTENT_TYPE};
@@ -54,7 +56,7 @@ pub(crate) use trials::ServerTrials;
 /// Changes entries of the config that stand in the store.
 pub trait ConfigWriter: std::fmt::Debug + Send + Sync {
     /// The config that runs.
-    fn running(&self) -> Config;
+    fn running(&self) -> Arc<Config>;
 
     /// The entries of the store, as they were last read.
     fn entries(&self) -> Vec<StoredEntry>;
@@ -136,6 +138,8 @@ impl Api {
                     let detail = "the path has no such method; `Allow` says which it has";
                     Problem::new(ProblemType::MethodNotAllowed, detail)
                 })
+                // Bodies come within `limits.body`.
+                .layer(DefaultBodyLimit::disable())
                 .layer(Extension(Arc::new(description)))
                 .with_state(state),
         }

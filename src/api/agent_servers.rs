@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json, value::RawValue};
 
 use super::{
     ApiState,
-    caller::{AdminOnly, ApiCaller, SignedIn},
+    caller::{AdminOnly, ApiCaller, SignedIn, find_agent},
     input::{InPath, JsonBody},
     problem::{Problem, ProblemType},
     server_actions::TrialResult,
@@ -137,7 +137,7 @@ async fn list(
     SignedIn(caller): SignedIn,
     InPath(path): InPath<AgentServersPath>,
 ) -> Result<Json<Vec<AgentServer>>, Problem> {
-    let agent = find_agent(&state, &caller, &path.agent_id)?;
+    let agent = shown_agent(&state, &caller, &path.agent_id)?;
     let shown = ShownServers::read(&state);
     let names = names_of(&shown, agent.id);
     let servers = names.iter().filter_map(|name| show_server(&shown, name));
@@ -159,7 +159,7 @@ async fn create(
     InPath(path): InPath<AgentServersPath>,
     JsonBody(sent): JsonBody<SentAgentServer>,
 ) -> Result<(StatusCode, Json<AgentServer>), Problem> {
-    let agent = find_agent(&state, &caller, &path.agent_id)?;
+    let agent = shown_agent(&state, &caller, &path.agent_id)?;
     let missing = |what: &str| {
         let detail = format!("`{what}` is missing");
         Problem::new(ProblemType::InvalidRequest, detail)
@@ -240,20 +240,14 @@ async fn test(
     Ok(Json(TrialResult::new(&trial)))
 }
 
-/// The agent that `written` means, an id with or without prefix or a name. Others than itself are shown to who
-/// reads everything.
-fn find_agent(state: &ApiState, caller: &ApiCaller, written: &str) -> Result<Arc<Agent>, Problem> {
-    let directory = state.proxy.governance().directory();
-    let prefixed = format!("{}{written}", AgentId::PREFIX);
-    let id = written.parse().or_else(|_| prefixed.parse()).ok();
-    let found = match id {
-        Some(id) => directory.current(id),
-        None => directory.named(written),
-    };
-    let found = found.filter(|agent| {
-        matches!(caller.role, Role::Admin | Role::Auditor) || agent.id == caller.agent.id
-    });
-    found.ok_or_else(|| Problem::not_found(format_args!("agent `{written}`")))
+/// The agent that `written` means. Others than itself are shown to who reads everything.
+fn shown_agent(state: &ApiState, caller: &ApiCaller, written: &str) -> Result<Arc<Agent>, Problem> {
+    let agent = find_agent(state, written)?;
+    let reads_all = matches!(caller.role, Role::Admin | Role::Auditor);
+    if reads_all || agent.id == caller.agent.id {
+        return Ok(agent);
+    }
+    Err(Problem::not_found(format_args!("agent `{written}`")))
 }
 
 fn names_of(shown: &ShownServers<'_>, agent: AgentId) -> Vec<ServerName> {
@@ -269,7 +263,7 @@ fn find_server(
     caller: &ApiCaller,
     path: &AgentServerPath,
 ) -> Result<ServerName, Problem> {
-    let agent = find_agent(state, caller, &path.agent_id)?;
+    let agent = shown_agent(state, caller, &path.agent_id)?;
     let shown = ShownServers::read(state);
     let own = names_of(&shown, agent.id);
     let written = &*path.server_id;

@@ -41,9 +41,6 @@ use crate::{
     names::InvocationId,
 };
 
-/// Records of one moment that a page may end among.
-const TIES_MAX: usize = 64;
-
 /// Chunks of an export that wait for who reads it.
 const EXPORT_QUEUE: usize = 4;
 /// Bytes of a chunk.
@@ -53,29 +50,6 @@ const EXPORT_CHUNK: usize = 64 << 10;
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(super) struct AuditFilter {
-    /// Only calls of this agent: its name or id.
-    agent: Option<String>,
-    /// Only calls of this server, by its name.
-    server: Option<String>,
-    /// Only calls of this tool, by the server's name or the exposed one.
-    tool: Option<String>,
-    /// Only this decision: allowed, failed, interrupted, observed or refused.
-    decision: Option<String>,
-    /// Not before this time, RFC 3339.
-    since: Option<String>,
-    /// Before this time, RFC 3339.
-    until: Option<String>,
-}
-
-/// A page of the audit.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(default)]
-pub(super) struct AuditQuery {
-    /// `next_cursor` of the page before. Default: the first page.
-    cursor: Option<String>,
-    /// How many records, at most. Default: 50.
-    #[schemars(range(min = 1, max = 500))]
-    limit: Option<usize>,
     /// Only calls of this agent: its name or id.
     agent: Option<String>,
     /// Only calls of this server, by its name.
@@ -150,22 +124,24 @@ pub(super) fn routes() -> ApiRouter<Arc<ApiState>> {
 pub(super) async fn list(
     State(state): State<Arc<ApiState>>,
     _: Reader,
-    QueryParams(query): QueryParams<AuditQuery>,
+    QueryParams(page): QueryParams<PageQuery>,
+    QueryParams(filter): QueryParams<AuditFilter>,
 ) -> Result<Json<Page<AuditRecord>>, Problem> {
-    page_of(&state, query).await.map(Json)
+    page_of(&state, &page, filter).await.map(Json)
 }
 
 /// Lists the records of the caller's own calls, latest first.
 pub(super) async fn list_own(
     State(state): State<Arc<ApiState>>,
     SignedIn(ApiCaller { agent, .. }): SignedIn,
-    QueryParams(query): QueryParams<AuditQuery>,
+    QueryParams(page): QueryParams<PageQuery>,
+    QueryParams(filter): QueryParams<AuditFilter>,
 ) -> Result<Json<Page<AuditRecord>>, Problem> {
-    let own = AuditQuery {
+    let own = AuditFilter {
         agent: Some(agent.id.to_string()),
-        ..query
+        ..filter
     };
-    page_of(&state, own).await.map(Json)
+    page_of(&state, &page, own).await.map(Json)
 }
 
 /// Shows the record of a call.
@@ -275,48 +251,46 @@ impl AuditFilter {
     }
 }
 
-/// The page that `query` asks for. A cursor is the time and the id of the last record before.
-async fn page_of(state: &ApiState, query: AuditQuery) -> Result<Page<AuditRecord>, Problem> {
-    let page = PageQuery {
-        cursor: query.cursor,
-        limit: query.limit,
-    };
+/// A page of what `filter` wants. A cursor is the time and the id of the last record before.
+async fn page_of(
+    state: &ApiState,
+    page: &PageQuery,
+    filter: AuditFilter,
+) -> Result<Page<AuditRecord>, Problem> {
     let limit = page.limit()?;
-    let mut filter = AuditFilter {
-        agent: query.agent,
-        server: query.server,
-        tool: query.tool,
-        decision: query.decision,
-        since: query.since,
-        until: query.until,
+    let mut filter = filter.resolve()?;
+    let after = page.after()?.map(|key| {
+        parse_cursor(&key).ok_or_else(|| {
+            let detail = "`cursor` is not a `next_cursor` of this list";
+            Problem::new(ProblemType::InvalidRequest, detail)
+        })
+    });
+    let after = after.transpose()?;
+    if let Some((time, _)) = after {
+        // Others of the same moment follow it.
+        let end = time + SignedDuration::from_micros(1);
+        filter.until = Some(filter.until.map_or(end, |until| until.min(end)));
     }
-    .resolve()?;
-    let after = match page.after()? {
-        None => None,
-        Some(key) => {
-            let cursor = parse_cursor(&key).ok_or_else(|| {
-                let detail = "`cursor` is not a `next_cursor` of this list";
-                Problem::new(ProblemType::InvalidRequest, detail)
-            })?;
-            // Others of the same moment follow it.
-            let end = cursor.0 + SignedDuration::from_micros(1);
-            filter.until = Some(filter.until.map_or(end, |until| until.min(end)));
-            Some(cursor)
+    let mut count = limit + 1;
+    let found = loop {
+        let mut found = find(state, &filter, count).await?;
+        let is_all = found.len() < count;
+        found.reverse();
+        if let Some((_, id)) = &after {
+            // All that came before it are of its moment.
+            let at = found.iter().position(|it| it.record.id.to_string() == *id);
+            found.drain(..at.map_or(found.len(), |at| at + 1));
         }
+        if is_all || found.len() > limit {
+            break found;
+        }
+        count *= 2;
     };
-    let mut found = find(state, &filter, limit + TIES_MAX).await?;
-    found.reverse();
-    if let Some((_, id)) = after
-        && let Some(at) = found.iter().position(|it| it.record.id.to_string() == id)
-    {
-        found.drain(..=at);
-    }
-    let has_more = found.len() > limit;
-    found.truncate(limit);
-    let last = found.last().filter(|_| has_more);
+    let shown = &found[..found.len().min(limit)];
+    let last = shown.last().filter(|_| found.len() > limit);
     Ok(Page {
         next_cursor: last.map(|it| cursor_of(&format!("{} {}", it.record.ts, it.record.id))),
-        items: found.iter().map(to_resource).collect(),
+        items: shown.iter().map(to_resource).collect(),
     })
 }
 

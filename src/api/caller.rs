@@ -11,10 +11,15 @@ use axum::extract::FromRequestParts;
 use http::request::Parts;
 
 use super::{
+    ApiState,
     input::problems,
     problem::{Problem, ProblemType},
 };
-use crate::{auth::Agent, config::Role, names::PeerAddress};
+use crate::{
+    auth::Agent,
+    config::Role,
+    names::{AgentId, PeerAddress},
+};
 
 /// Who sent a request, signed in.
 #[derive(Clone, Debug)]
@@ -72,6 +77,16 @@ access! {
     SignedIn: [Role::Agent, Role::WorkspaceAdmin, Role::Auditor, Role::Admin];
     /// For who may see everything.
     Reader: [Role::Auditor, Role::Admin];
+}
+
+/// The agent that `written` means: an id with or without prefix, or a name.
+pub(super) fn find_agent(state: &ApiState, written: &str) -> Result<Arc<Agent>, Problem> {
+    let directory = state.proxy.governance().directory();
+    let prefixed = format!("{}{written}", AgentId::PREFIX);
+    let id = written.parse().or_else(|_| prefixed.parse()).ok();
+    let found = id.and_then(|id| directory.current(id));
+    let found = found.or_else(|| directory.named(written));
+    found.ok_or_else(|| Problem::not_found(format_args!("agent `{written}`")))
 }
 
 fn caller_in(parts: &Parts, roles: &[Role]) -> Result<ApiCaller, Problem> {

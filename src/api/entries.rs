@@ -1,5 +1,7 @@
 //! What all entries of the config have in common: where they are written, how they are edited and changed.
 
+use std::sync::Arc;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -35,7 +37,7 @@ pub(super) enum EntrySource {
 pub(super) struct ShownEntries {
     section: EntrySection,
     /// The config that runs.
-    pub(super) config: Config,
+    pub(super) config: Arc<Config>,
     stored: Vec<StoredEntry>,
 }
 

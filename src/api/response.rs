@@ -56,35 +56,31 @@ fn set_header(response: &mut Response, name: HeaderName, value: Option<String>) 
     }
 }
 
-impl<T: JsonSchema + Serialize> OperationOutput for WithEtag<T> {
-    type Inner = T;
+/// Describes answers of JSON with these statuses.
+macro_rules! json_answer {
+    ($name:ident, $statuses:expr) => {
+        impl<T: JsonSchema + Serialize> OperationOutput for $name<T> {
+            type Inner = T;
 
-    fn operation_response(ctx: &mut GenContext, operation: &mut Operation) -> Option<DocResponse> {
-        Json::<T>::operation_response(ctx, operation)
-    }
+            fn operation_response(
+                ctx: &mut GenContext,
+                operation: &mut Operation,
+            ) -> Option<DocResponse> {
+                Json::<T>::operation_response(ctx, operation)
+            }
 
-    fn inferred_responses(
-        ctx: &mut GenContext,
-        operation: &mut Operation,
-    ) -> Vec<(Option<DocStatus>, DocResponse)> {
-        responses_with::<T>(ctx, operation, &[200])
-    }
+            fn inferred_responses(
+                ctx: &mut GenContext,
+                operation: &mut Operation,
+            ) -> Vec<(Option<DocStatus>, DocResponse)> {
+                responses_with::<T>(ctx, operation, $statuses)
+            }
+        }
+    };
 }
 
-impl<T: JsonSchema + Serialize> OperationOutput for Created<T> {
-    type Inner = T;
-
-    fn operation_response(ctx: &mut GenContext, operation: &mut Operation) -> Option<DocResponse> {
-        Json::<T>::operation_response(ctx, operation)
-    }
-
-    fn inferred_responses(
-        ctx: &mut GenContext,
-        operation: &mut Operation,
-    ) -> Vec<(Option<DocStatus>, DocResponse)> {
-        responses_with::<T>(ctx, operation, &[200, 201])
-    }
-}
+json_answer!(WithEtag, &[200]);
+json_answer!(Created, &[200, 201]);
 
 fn responses_with<T: JsonSchema + Serialize>(
     ctx: &mut GenContext,

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::{
     ApiState,
-    caller::{AdminOnly, Reader},
+    caller::{AdminOnly, Reader, find_agent},
     input::{InPath, JsonBody, QueryParams},
     page::{Page, PageQuery},
     problem::{Problem, ProblemType},
@@ -24,7 +24,7 @@ use crate::{
     catalog::{Kind, ListEntry},
     governance::Visibility,
     mcp::{Id, Level, LogFilter, Method, Raw, Request, Revision, RpcError, error, meta},
-    names::{AgentId, OwnerSet, Scope},
+    names::{OwnerSet, Scope},
     session::{Call, Event, EventReader, modern::RequestEnvelope, server_info},
 };
 
@@ -114,9 +114,11 @@ pub(super) async fn list(
     let wanted = query.q.as_deref().map(str::to_lowercase);
     let entries = catalog.list(&Scope::All, Kind::Tools).entries().iter();
     let entries = entries.filter(|entry| visibility.shows(Kind::Tools, entry));
-    let entries: Vec<&ListEntry> = entries
+    let mut entries: Vec<&ListEntry> = entries
         .filter(|entry| wanted.as_deref().is_none_or(|it| says(entry, it)))
         .collect();
+    // Pages go by names.
+    entries.sort_unstable_by(|a, b| a.exposed.cmp(&b.exposed));
     let names: Vec<&str> = entries.iter().map(|entry| &*entry.exposed).collect();
     let show = |name: &&str| {
         let entry = entries[names.partition_point(|known| known < name)];
@@ -198,15 +200,6 @@ fn refuse_request(event: Event) {
         let refusal = RpcError::new(error::METHOD_NOT_FOUND, "no user to respond").to_raw();
         drop(request.answer.send(Err(refusal)));
     }
-}
-
-fn find_agent(state: &ApiState, written: &str) -> Result<Arc<Agent>, Problem> {
-    let directory = state.proxy.governance().directory();
-    let prefixed = format!("{}{written}", AgentId::PREFIX);
-    let id = written.parse().or_else(|_| prefixed.parse()).ok();
-    let found = id.and_then(|id| directory.current(id));
-    let found = found.or_else(|| directory.named(written));
-    found.ok_or_else(|| Problem::not_found(format_args!("agent `{written}`")))
 }
 
 fn says(entry: &ListEntry, wanted: &str) -> bool {

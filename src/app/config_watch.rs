@@ -25,7 +25,7 @@ use super::{
     storage::ConfigInput,
 };
 use crate::{
-    config::{self, ConfigErrors, LoadedConfig},
+    config::{self, Config, ConfigErrors, LoadedConfig},
     config_change::EntryChange,
     task::Tasks,
 };
@@ -385,7 +385,7 @@ async fn reload_config(
         let (loaded, seen) = if source.is_piped() {
             tracing::warn!("the config was read from a pipe; restart to change it");
             let running = LoadedConfig {
-                config: reloader.running(),
+                config: Config::clone(&reloader.running()),
                 warnings: Vec::new(),
                 blank: Vec::new(),
             };

@@ -177,7 +177,7 @@ impl EntryWriter {
 }
 
 impl ConfigWriter for EntryWriter {
-    fn running(&self) -> Config {
+    fn running(&self) -> Arc<Config> {
         self.reloader.running()
     }
 
@@ -211,7 +211,7 @@ impl ConfigWriter for EntryWriter {
     ) -> BoxFuture<'a, Result<ServerTrial, ChangeError>> {
         Box::pin(async move {
             let config = match unsaved {
-                Some(change) => self.load(change).await?,
+                Some(change) => Arc::new(self.load(change).await?),
                 None => self.reloader.running(),
             };
             let server = config.servers.get(name).cloned();

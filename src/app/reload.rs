@@ -37,7 +37,7 @@ use crate::{
 /// What a changed config is given to.
 #[derive(Debug)]
 pub(super) struct Reloader {
-    running: Mutex<Config>,
+    running: Mutex<Arc<Config>>,
     proxy: Arc<Proxy>,
     status: Arc<Status>,
     storage: Arc<StorageKeeper>,
@@ -173,7 +173,7 @@ impl Reloader {
         tasks: &Tasks,
     ) -> Self {
         Self {
-            running: Mutex::new(config.clone()),
+            running: Mutex::new(Arc::new(config.clone())),
             proxy: Arc::clone(proxy),
             status: Arc::clone(status),
             storage: Arc::clone(storage),
@@ -192,8 +192,8 @@ impl Reloader {
     }
 
     /// What runs now.
-    pub(super) fn running(&self) -> Config {
-        lock(&self.running).clone()
+    pub(super) fn running(&self) -> Arc<Config> {
+        Arc::clone(&lock(&self.running))
     }
 
     /// The files that what runs now names, and those of the certificate in use, which a changed config may no
@@ -334,7 +334,7 @@ impl Reloader {
             .directory()
             .update_config(config.governance.auth, agents);
         self.storage.set_oauth(oauth);
-        let (configs, builtin) = ((&*running, &config), self.storage.token_verifier());
+        let (configs, builtin) = ((&**running, &config), self.storage.token_verifier());
         identity::apply_changed(configs, governance.directory(), builtin);
         self.storage.warn_shadowed_agents();
         // By the new rules, and with agents that the config has hidden until now.
@@ -355,7 +355,7 @@ impl Reloader {
         }
         let servers = self.proxy.replace(&config);
         warn_if_empty(&config);
-        *running = config;
+        *running = Arc::new(config);
         Ok(Reloaded {
             servers,
             others,

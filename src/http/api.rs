@@ -1,6 +1,7 @@
 //! Brings requests to the API: who signed in, and their bodies within the limits.
 
 use axum::response::IntoResponse as _;
+use bytes::Bytes;
 use futures_util::StreamExt as _;
 use http::{HeaderValue, Request, Response, StatusCode, header::WWW_AUTHENTICATE};
 use http_body_util::{BodyStream, Either, StreamBody};
@@ -16,7 +17,6 @@ use crate::{
     api::{Api, ApiCaller, Problem, ProblemType},
     auth::{AuthError, Credentials, Identity, MERGED_ROUTE},
     config::Role,
-    names::AgentId,
 };
 
 /// The scope without which a token is no sign-in to the API: clients have tokens for tools in the name of people who
@@ -40,10 +40,19 @@ pub(super) async fn handle(
             return into_response(problem.into_response());
         }
     };
-    let agent = caller.as_ref();
-    let agent = agent.map_or(AgentId::ANONYMOUS, |caller| caller.agent.id);
-    let body = match body::read_body(request, edge, (agent, peer)).await {
+    // Nobody's body is read: what anybody may see is asked for without one.
+    let body = match &caller {
+        Some(caller) => body::read_body(request, edge, (caller.agent.id, peer)).await,
+        None => Ok(Bytes::new()),
+    };
+    let body = match body {
         Ok(body) => body,
+        Err(refused) if refused.status() == StatusCode::PAYLOAD_TOO_LARGE => {
+            let limit = edge.proxy.settings().limits.body;
+            let detail = format!("the body exceeds `limits.body` ({limit} bytes)");
+            let problem = Problem::new(ProblemType::TooLarge, detail);
+            return into_response(problem.into_response());
+        }
         Err(refused) => return refused,
     };
     let mut asked = Request::new(body);

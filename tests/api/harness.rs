@@ -1,6 +1,6 @@
 //! A gateway that is managed over HTTP.
 
-use std::{fs, path::PathBuf};
+use std::{fs, path::PathBuf, time::Duration};
 
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::Value;
@@ -92,6 +92,30 @@ impl TestApi {
     pub(crate) async fn send(&self, method: Method, path: &str, body: &Value) -> Answer {
         let request = self.request(method, path).bearer_auth(ADMIN_KEY);
         answer(request.json(body)).await
+    }
+
+    /// The items at `path` once something is listed there.
+    pub(crate) async fn items(&self, path: &str) -> Vec<Value> {
+        for _ in 0..200 {
+            let listed = self.get(path).await;
+            assert_eq!(listed.status, StatusCode::OK, "{listed:?}");
+            let items = listed.body["items"].as_array().unwrap().clone();
+            if !items.is_empty() {
+                return items;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("nothing is listed")
+    }
+
+    /// Changes the file, as its operator would.
+    pub(crate) fn write_file(&self, text: &str) {
+        fs::write(self.dir.path().join("tollbridge.toml"), text).unwrap();
+    }
+
+    /// What the file says.
+    pub(crate) fn file(&self) -> String {
+        fs::read_to_string(self.dir.path().join("tollbridge.toml")).unwrap()
     }
 
     /// Reads `path` as the admin.

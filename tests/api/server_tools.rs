@@ -1,31 +1,16 @@
 //! Tools of a server: shown, hidden, described and priced.
 
-use std::time::Duration;
-
 use reqwest::{Method, StatusCode};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::harness::TestApi;
-
-async fn tools(api: &TestApi, server: &str) -> Vec<Value> {
-    for _ in 0..200 {
-        let listed = api.get(&format!("/servers/{server}/tools")).await;
-        assert_eq!(listed.status, StatusCode::OK, "{listed:?}");
-        let items = listed.body["items"].as_array().unwrap().clone();
-        if !items.is_empty() {
-            return items;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    panic!("nothing is listed")
-}
 
 #[tokio::test]
 async fn a_tool_is_hidden_described_and_priced() {
     let api = TestApi::start("").await;
     let new = json!({ "name": "box", "config": { "transport": "builtin" } });
     api.send(Method::POST, "/servers", &new).await;
-    let before = tools(&api, "box").await;
+    let before = api.items("/servers/box/tools").await;
     let name = before[0]["name"].as_str().unwrap().to_owned();
     assert_eq!(before[0]["enabled"], true);
     assert_eq!(before[0]["exposed_name"], format!("mcp_box_{name}"));
@@ -34,7 +19,7 @@ async fn a_tool_is_hidden_described_and_priced() {
     let change = json!({ "description": "Ours", "price": "0.02" });
     let changed = api.send(Method::PATCH, &path, &change).await;
     assert_eq!(changed.status, StatusCode::OK, "{changed:?}");
-    let now = tools(&api, "box").await;
+    let now = api.items("/servers/box/tools").await;
     assert_eq!(now[0]["description"], "Ours");
     assert_eq!(now[0]["price"], "0.02");
     let off = json!({ "enabled": false, "description": null });
@@ -44,18 +29,18 @@ async fn a_tool_is_hidden_described_and_priced() {
         changed.body["server"]["config"]["tools"], rules,
         "{changed:?}"
     );
-    let now = tools(&api, "box").await;
+    let now = api.items("/servers/box/tools").await;
     assert_eq!(now.len(), before.len());
     assert_eq!(now[0]["enabled"], false);
     assert_eq!(now[0]["description"], before[0]["description"]);
     let on = json!({ "enabled": true });
     api.send(Method::PATCH, &path, &on).await;
-    assert_eq!(tools(&api, "box").await[0]["enabled"], true);
+    assert_eq!(api.items("/servers/box/tools").await[0]["enabled"], true);
     let unknown = api
         .send(Method::PATCH, "/servers/box/tools/nothing", &on)
         .await;
     assert_eq!(unknown.status, StatusCode::NOT_FOUND);
-    let own = tools(&api, "own").await;
+    let own = api.items("/servers/own/tools").await;
     let path = format!("/servers/own/tools/{}", own[0]["name"].as_str().unwrap());
     let refused = api.send(Method::PATCH, &path, &on).await;
     assert_eq!(refused.body["type"], "in-config-file", "{refused:?}");

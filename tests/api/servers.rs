@@ -211,3 +211,69 @@ async fn who_has_not_signed_in_may_do_nothing() {
     );
     api.stop().await;
 }
+
+/// Bodies end at `limits.body`, and strangers' are not read.
+#[tokio::test]
+async fn bodies_are_bounded() {
+    let api = TestApi::start("[limits]\nbody = \"3MiB\"\n").await;
+    let body = |bytes: usize| {
+        let config = json!({ "transport": "builtin", "tags": ["x".repeat(bytes)] });
+        json!({ "name": "box", "config": config })
+    };
+    // More than the frame of the API takes by itself.
+    let below = api
+        .send(Method::POST, "/servers?dry_run=true", &body(5 << 19))
+        .await;
+    assert_ne!(below.status, StatusCode::PAYLOAD_TOO_LARGE, "{below:?}");
+    let past = api
+        .send(Method::POST, "/servers?dry_run=true", &body(3 << 20))
+        .await;
+    assert_eq!(past.status, StatusCode::PAYLOAD_TOO_LARGE);
+    assert_eq!(past.body["type"], "too-large");
+    let stranger = api.request(Method::POST, "/servers").json(&body(3 << 20));
+    assert_eq!(answer(stranger).await.status, StatusCode::UNAUTHORIZED);
+    api.stop().await;
+}
+
+/// What somebody writes to a file beside a change through the API is not lost, nor taken half.
+#[tokio::test]
+async fn files_and_entries_change_side_by_side() {
+    let api = TestApi::start("").await;
+    let whole = api.file();
+    let new = |name: &str| json!({ "name": name, "config": { "transport": "builtin" } });
+    // An editor that empties the file first.
+    api.write_file("");
+    let refused = api.send(Method::POST, "/servers", &new("first")).await;
+    assert_ne!(refused.status, StatusCode::CREATED, "{refused:?}");
+    assert_eq!(api.get("/servers/own").await.status, StatusCode::OK);
+    api.write_file(&format!(
+        "{whole}\n[servers.more]\ntransport = \"builtin\"\n"
+    ));
+    let made = api.send(Method::POST, "/servers", &new("second")).await;
+    assert_eq!(made.status, StatusCode::CREATED, "{made:?}");
+    for server in ["own", "more", "second"] {
+        assert_eq!(
+            api.get(&format!("/servers/{server}")).await.status,
+            StatusCode::OK,
+            "{server}"
+        );
+    }
+    api.stop().await;
+}
+
+/// Of a gateway whose servers are all of the store, the last one may go.
+#[tokio::test]
+async fn the_last_server_of_the_store_may_be_removed() {
+    let api = TestApi::start("").await;
+    let new = json!({ "name": "box", "config": { "transport": "builtin" } });
+    api.send(Method::POST, "/servers", &new).await;
+    let without = api
+        .file()
+        .replace("[servers.own]\ntransport = \"builtin\"\n", "");
+    api.write_file(&without);
+    let api = api.restart().await;
+    let removed = api.send(Method::DELETE, "/servers/box", &json!({})).await;
+    assert_eq!(removed.status, StatusCode::OK, "{removed:?}");
+    assert_eq!(api.get("/servers").await.body["items"], json!([]));
+    api.stop().await;
+}

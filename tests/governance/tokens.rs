@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -307,6 +308,23 @@ async fn keys_of_an_issuer_rotate_and_outlive_an_outage() {
         assert_eq!(scene.status("/mcp", &unknown).await, 401);
     }
     assert_eq!(scene.issuer.count("/jwks"), 1, "keys were fetched just now");
+    scene.gateway.stop().await;
+}
+
+/// Whoever comes while the keys are being fetched waits for them: they are not refused for want of keys.
+#[tokio::test]
+async fn the_first_tokens_of_an_issuer_wait_for_its_keys() {
+    let slow = Behaviour {
+        jwks_delay_ms: 300,
+        ..Behaviour::default()
+    };
+    let scene = Scene::new(slow, "").await;
+    let tokens: Vec<_> = (0..8)
+        .map(|it| scene.token(json!({"jti": it.to_string()})))
+        .collect();
+    let statuses = join_all(tokens.iter().map(|token| scene.status("/mcp", token))).await;
+    assert_eq!(statuses, [200; 8]);
+    assert_eq!(scene.issuer.count("/jwks"), 1);
     scene.gateway.stop().await;
 }
 

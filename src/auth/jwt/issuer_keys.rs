@@ -107,16 +107,15 @@ impl IssuerKeys {
 
     /// The keys, fetched again where they are old or do not `suffice`.
     async fn keys(&self, suffice: impl Fn(&[IssuerKey]) -> bool) -> Option<Arc<Vec<IssuerKey>>> {
+        let sufficient = |state: &KeyState| state.keys.as_ref().is_some_and(|keys| suffice(keys));
         let wanted = |state: &KeyState| {
-            let Some(keys) = &state.keys else {
-                return true;
-            };
             let is_old = state.fetched.is_none_or(|at| at.elapsed() >= AGE_MAX);
-            is_old || !suffice(keys)
+            is_old || !sufficient(state)
         };
         {
             let state = lock(&self.state);
-            if !wanted(&state) || state.has_just_tried() {
+            // Old keys serve while somebody fetches. Where they do not suffice, that fetch may bring the one.
+            if !wanted(&state) || (sufficient(&state) && state.has_just_tried()) {
                 return state.keys.clone();
             }
         }

@@ -119,6 +119,8 @@ pub(crate) struct Behaviour {
     pub(crate) metadata_status: u16,
     /// Status of the JWKS.
     pub(crate) jwks_status: u16,
+    /// How long the JWKS takes, in milliseconds.
+    pub(crate) jwks_delay_ms: u64,
     /// Status of registration.
     pub(crate) registration_status: u16,
 }
@@ -168,6 +170,7 @@ impl Default for Behaviour {
             down: false,
             metadata_status: 200,
             jwks_status: 200,
+            jwks_delay_ms: 0,
             registration_status: 201,
         }
     }

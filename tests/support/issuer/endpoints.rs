@@ -68,7 +68,10 @@ async fn answer(issuer: &Issuer, method: &Method, received: &Received) -> Respon
     let base = path_of(issuer, "");
     let endpoint = received.path.strip_prefix(base.as_str());
     let outcome = match (method, endpoint) {
-        (&Method::GET, Some("jwks")) => return reply(behaviour.jwks_status, &jwks(issuer)),
+        (&Method::GET, Some("jwks")) => {
+            tokio::time::sleep(Duration::from_millis(behaviour.jwks_delay_ms)).await;
+            return reply(behaviour.jwks_status, &jwks(issuer));
+        }
         (&Method::GET | &Method::POST, Some("authorize")) => return authorize(issuer, received),
         (&Method::POST, Some("token")) => {
             tokio::time::sleep(Duration::from_millis(behaviour.token_delay_ms)).await;

@@ -7,6 +7,7 @@
 mod agent_servers;
 mod audit;
 mod caller;
+mod config;
 mod entries;
 mod etag;
 mod events;
@@ -180,6 +181,7 @@ pub fn openapi() -> Bytes {
 fn router() -> ApiRouter<Arc<ApiState>> {
     ApiRouter::new()
         .merge(audit::routes())
+        .merge(config::routes())
         .merge(profiles::routes())
         .merge(events::routes())
         .merge(server_actions::routes())

@@ -74,6 +74,7 @@ pub(crate) use resolve::log_filter::check_log_filter;
 pub(crate) use resolve::with_scheme;
 pub use source::environment::Environment;
 pub use source::secret_values::{ReadSecrets, StoreReader, VALUE_BYTES_MAX as SECRET_BYTES_MAX};
+pub use written::{ValuePlace, WrittenConfig};
 
 mod diagnostics;
 mod display;
@@ -88,6 +89,7 @@ mod schema;
 mod source;
 mod units;
 mod validate;
+mod written;
 
 /// Everything an operator can set. [`Config::to_display`] shows it as a config file would have it; what is
 /// serialized also has what such a file must not say.

@@ -8,6 +8,7 @@ use std::{
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     str::Utf8Error,
+    sync::Arc,
     time::Duration,
 };
 
@@ -32,6 +33,7 @@ use super::{
     resolve::{self, ResolveContext},
     source::{decode, environment, json, secret_values::SecretValues, toml, variables, yaml},
     validate,
+    written::WrittenConfig,
 };
 
 /// The largest config file, bytes; what is larger is no config.
@@ -349,6 +351,8 @@ struct ConfigLoader {
     faulty_entries: Vec<FaultyEntry>,
     /// Why none could be read.
     unread_entries: Option<String>,
+    /// What the files and variables that override keys say.
+    written: Option<Node>,
 }
 
 /// An entry of the store as a tree in our shape.
@@ -399,11 +403,13 @@ impl ConfigLoader {
             sources,
             findings,
             is_incomplete,
+            written,
             ..
         } = &mut self;
         if !*is_incomplete {
             environment::override_keys(&mut tree, &schema, environment, sources, findings);
         }
+        *written = Some(tree.clone());
         let mut values = SecretValues::new(used, files, environment);
         let scope = (used, environment);
         variables::expand_settings(&mut tree, scope, sources, (&mut values, findings));
@@ -660,8 +666,13 @@ impl ConfigLoader {
         }
     }
 
-    fn finish(self, mut config: Option<Config>) -> Result<LoadedConfig, ConfigErrors> {
+    fn finish(mut self, mut config: Option<Config>) -> Result<LoadedConfig, ConfigErrors> {
         let mut named_files = self.value_files;
+        if let Some(written) = &mut self.written {
+            for StoredNode { key, node } in self.entries.values() {
+                written.insert_entry(key, node.clone());
+            }
+        }
         if let Some(config) = &mut config {
             config.entries.in_store = self.entries.into_values().map(|it| it.key).collect();
             config.entries.faulty = self.faulty_entries;
@@ -670,6 +681,10 @@ impl ConfigLoader {
             named_files.clone_from(&config.named_files);
         }
         let notices = self.findings.into_notices(&self.sources);
+        if let (Some(config), Some(written)) = (&mut config, self.written) {
+            let written = WrittenConfig::new(written, self.sources);
+            config.entries.written = Some(Arc::new(written));
+        }
         let is_right = notices
             .iter()
             .all(|notice| notice.severity == Severity::Warning);

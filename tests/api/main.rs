@@ -3,6 +3,7 @@
 
 mod agent_servers;
 mod audit;
+mod config;
 mod events;
 mod harness;
 mod openapi;

@@ -290,6 +290,11 @@ impl ConfigTexts {
         &self.list[source]
     }
 
+    /// The texts, by their numbers.
+    pub(in crate::config) fn all(&self) -> impl Iterator<Item = &str> {
+        self.list.iter().map(|source| source.text.as_str())
+    }
+
     /// Notes that `source` is another program's config, and the project that it is about.
     pub(in crate::config) fn mark_foreign(&mut self, source: usize, project: Option<PathBuf>) {
         self.list[source].is_foreign = true;

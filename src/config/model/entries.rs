@@ -1,6 +1,8 @@
 //! Entries of a config that stand in the store instead of a file.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use crate::config::WrittenConfig;
 
 /// Where the entries of a config come from: nothing that the config says, so that all are equal.
 #[derive(Clone, Debug, Default)]
@@ -13,6 +15,8 @@ pub struct EntryOrigins {
     pub faulty: Vec<FaultyEntry>,
     /// Why those of the store could not be read, if so: nobody knows then what the config is without them.
     pub unread: Option<String>,
+    /// All of it as it is written; `None` for a config that was not read.
+    pub written: Option<Arc<WrittenConfig>>,
 }
 
 impl PartialEq for EntryOrigins {

@@ -37,6 +37,7 @@ const DEPTH_MAX: usize = 16;
 pub struct Environment {
     variables: BTreeMap<String, String>,
     store: Option<SharedReader>,
+    is_assumed: bool,
 }
 
 impl Environment {
@@ -70,6 +71,19 @@ impl Environment {
         self
     }
 
+    /// An environment of which nothing is known: what a config refers to is taken to have a value that fits.
+    pub fn assumed() -> Self {
+        Self {
+            is_assumed: true,
+            ..Self::default()
+        }
+    }
+
+    /// Whether every variable is taken to have a value.
+    pub(in crate::config) fn is_assumed(&self) -> bool {
+        self.is_assumed
+    }
+
     /// Who reads what the store has; nobody where a config is only looked at.
     pub(in crate::config) fn store_reader(&self) -> Option<&SharedReader> {
         self.store.as_ref()
@@ -94,6 +108,7 @@ impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Environment {
         Self {
             variables: variables.collect(),
             store: None,
+            is_assumed: false,
         }
     }
 }

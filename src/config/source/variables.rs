@@ -64,7 +64,7 @@ fn expand_keys<'e>(
         sources,
         values,
         findings: diagnostics,
-        lenient: false,
+        lenient: environment.is_assumed(),
     };
     for (key, entry) in node.as_table_mut().into_iter().flatten() {
         if is_wanted(key) {
@@ -94,6 +94,27 @@ pub(super) fn variable_names(node: &Node) -> Vec<String> {
     names
 }
 
+/// What strings below `node` refer to, as it stands between the braces without a default; of a command only that it is
+/// one.
+pub(in crate::config) fn references(node: &Node) -> Vec<String> {
+    let mut references = Vec::new();
+    each_text(node, &mut |text| {
+        let text = text.replace("$$", "");
+        for rest in text.split("${").skip(1) {
+            let inner = rest.split('}').next().unwrap_or_default();
+            references.push(match ValueForm::parse(inner) {
+                Some((ValueForm::Exec, _)) => ValueForm::Exec.as_str().to_owned(),
+                Some((ValueForm::File | ValueForm::Secret, _)) => inner.to_owned(),
+                None => {
+                    let inner = inner.strip_prefix("env:").unwrap_or(inner);
+                    inner.chars().take_while(|c| is_name_char(*c)).collect()
+                }
+            });
+        }
+    });
+    references
+}
+
 fn each_text(node: &Node, visit: &mut impl FnMut(&str)) {
     if let Some(text) = node.as_text() {
         visit(text);
@@ -118,7 +139,7 @@ impl Expander<'_, '_> {
         if node.origin == ValueOrigin::Written {
             self.expand_text(node, path);
         }
-        if !self.lenient
+        if (!self.lenient || self.environment.is_assumed())
             && node
                 .as_text()
                 .is_some_and(|text| masked::is_masked(text, path))

@@ -49,6 +49,7 @@ use crate::{
     store::{Store, StoredEntry},
 };
 pub(crate) use caller::ApiCaller;
+pub use config::{ExportFailure, export_config};
 pub(crate) use events::EventStreams;
 pub use plan::ChangePlan;
 pub use problem::{Problem, ProblemType};

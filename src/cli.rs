@@ -10,6 +10,7 @@ mod budget;
 mod call;
 mod check;
 mod completions;
+mod config_export;
 mod data_dir;
 mod doctor;
 mod gateway;
@@ -84,6 +85,8 @@ enum Command {
     Check(check::CheckArgs),
     /// Print a shell completion script
     Completions(completions::Completions),
+    /// Print the config in one file
+    Config(config_export::ConfigCommandArgs),
     /// Find out why something does not work
     Doctor(doctor::DoctorArgs),
     /// Create, list and revoke API keys
@@ -135,6 +138,7 @@ pub fn run() -> ExitCode {
         Command::Call(call) => call.run(),
         Command::Check(check) => check.run(),
         Command::Completions(completions) => completions.run(),
+        Command::Config(config) => config.run(),
         Command::Doctor(doctor) => doctor.run(),
         Command::Keys(keys) => keys.run(),
         Command::List(list) => list.run(),

@@ -30,6 +30,7 @@ pub(crate) use diagnostics::redact::MASK;
 pub(crate) use diagnostics::redact::{hidden_parts, secret_parts};
 pub use diagnostics::report::{ConfigErrors, Notice, Severity};
 pub use display::{ShownConfig, mask_document, unmask_document};
+pub use export::{ExportError, ExportedAgents};
 pub use load::{
     ConfigFormat, ConfigText, LoadScope, LoadedConfig, find_default, is_blank, load, load_with,
     parse, schema,
@@ -78,6 +79,7 @@ pub use written::{ValuePlace, WrittenConfig};
 
 mod diagnostics;
 mod display;
+mod export;
 mod file;
 mod file_access;
 mod import;

@@ -1,23 +1,50 @@
 //! The config as a whole: what runs and where it comes from, and whether a document could be one.
 
-use std::{collections::BTreeMap, sync::Arc};
-
-use aide::axum::{
-    ApiRouter,
-    routing::{get_with, post_with},
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
 };
-use axum::{Json, extract::State};
+
+use aide::{
+    OperationOutput,
+    axum::{
+        ApiRouter,
+        routing::{get_with, post_with},
+    },
+    generate::GenContext,
+    openapi::{MediaType, Operation, Response as DocResponse, StatusCode as DocStatus},
+};
+use axum::{
+    Json,
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderValue, header::CONTENT_TYPE};
+use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{ApiState, caller::Reader, input::JsonBody, problem::Problem};
+use super::{
+    ApiState,
+    caller::{AdminOnly, Reader},
+    input::JsonBody,
+    problem::{Problem, ProblemType},
+};
 use crate::{
-    config::{self, ConfigFormat, ConfigText, Environment, Notice, Severity, ValuePlace},
+    clock,
+    config::{
+        self, AgentConfig, Config, ConfigFormat, ConfigText, Environment, ExportError,
+        ExportedAgents, Notice, Severity, ValuePlace,
+    },
     governance::PolicySet,
+    names::AgentId,
+    store::{Store, StoreError},
     task::run_blocking,
 };
 
+/// The media type of TOML.
+const TOML_TYPE: &str = "application/toml";
 /// What messages call a document that is validated.
 const DOCUMENT_NAME: &str = "document";
 
@@ -94,9 +121,24 @@ pub(super) fn routes() -> ApiRouter<Arc<ApiState>> {
     ApiRouter::new()
         .api_route("/api/v1/config", get_with(show, |op| op.id("getConfig")))
         .api_route(
+            "/api/v1/config/export",
+            get_with(export, |op| op.id("exportConfig")),
+        )
+        .api_route(
             "/api/v1/config/validate",
             post_with(validate, |op| op.id("validateConfig")),
         )
+}
+
+/// Prints one config file, TOML, that says what files and store say. Secrets are references; what cannot be carried
+/// over is told in comments.
+pub(super) async fn export(
+    State(state): State<Arc<ApiState>>,
+    _: AdminOnly,
+) -> Result<TomlText, Problem> {
+    let text = export_config(&state.writer.running(), state.store.as_ref()).await;
+    text.map(TomlText)
+        .map_err(|error| Problem::new(ProblemType::InternalError, error.to_string()))
 }
 
 /// Shows the config that runs, and where each of its values comes from.
@@ -170,5 +212,84 @@ impl From<TextFormat> for ConfigFormat {
             TextFormat::Toml => Self::Toml,
             TextFormat::Yaml => Self::Yaml,
         }
+    }
+}
+
+/// Why a config cannot be exported.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportFailure {
+    /// The config.
+    #[error(transparent)]
+    Config(#[from] ExportError),
+    /// The store, which the operator mends.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// One config file, TOML, that says what `config` is made of, and has the agents of `store`.
+///
+/// # Errors
+/// [`ExportFailure`].
+pub async fn export_config(
+    config: &Config,
+    store: Option<&Store>,
+) -> Result<String, ExportFailure> {
+    let mut exported = ExportedAgents::default();
+    let Some(store) = store else {
+        return Ok(config.export(&exported)?);
+    };
+    let mut names: HashMap<AgentId, &str> = HashMap::new();
+    names.extend(config.agents.values().map(|agent| (agent.id, &*agent.name)));
+    let stored = store.agents.agents().await?.rows;
+    let stored: Vec<_> = stored
+        .into_iter()
+        .filter(|agent| !names.contains_key(&agent.id))
+        .collect();
+    names.extend(stored.iter().map(|agent| (agent.id, &*agent.name)));
+    let now = clock::now();
+    for key in store.keys.keys().await?.rows {
+        if let Some(agent) = names.get(&key.agent).filter(|_| key.is_live(now)) {
+            *exported.keys.entry((*agent).to_owned()).or_default() += 1;
+        }
+    }
+    let agents = stored.iter().map(|agent| AgentConfig {
+        id: agent.id,
+        name: agent.name.clone(),
+        team: agent.team.clone(),
+        enabled: agent.enabled,
+        role: agent.role,
+        keys: Vec::new(),
+        certificates: Vec::new(),
+        profiles: agent.profiles.clone(),
+        terms: agent.terms.clone(),
+    });
+    exported.agents = agents.collect();
+    Ok(config.export(&exported)?)
+}
+
+/// TOML as a response.
+#[derive(Debug)]
+pub(super) struct TomlText(String);
+
+impl IntoResponse for TomlText {
+    fn into_response(self) -> Response {
+        let kind = HeaderValue::from_static(TOML_TYPE);
+        ([(CONTENT_TYPE, kind)], self.0).into_response()
+    }
+}
+
+impl OperationOutput for TomlText {
+    type Inner = Self;
+
+    fn inferred_responses(
+        _: &mut GenContext,
+        _: &mut Operation,
+    ) -> Vec<(Option<DocStatus>, DocResponse)> {
+        let response = DocResponse {
+            description: "A config file.".to_owned(),
+            content: IndexMap::from([(TOML_TYPE.to_owned(), MediaType::default())]),
+            ..DocResponse::default()
+        };
+        vec![(Some(DocStatus::Code(200)), response)]
     }
 }

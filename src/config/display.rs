@@ -60,7 +60,7 @@ impl Config {
 }
 
 /// Writes budgets below `table` as people do: none as `"off"`, one as a table.
-fn shorten_budgets(table: &mut Table) {
+pub(super) fn shorten_budgets(table: &mut Table) {
     for (key, value) in table.iter_mut() {
         if let Some(table) = value.as_table_mut() {
             shorten_budgets(table);

@@ -351,8 +351,10 @@ struct ConfigLoader {
     faulty_entries: Vec<FaultyEntry>,
     /// Why none could be read.
     unread_entries: Option<String>,
-    /// What the files and variables that override keys say.
-    written: Option<Node>,
+    /// What the files say.
+    written: Node,
+    /// What the variables say that override keys.
+    overrides: Node,
 }
 
 /// An entry of the store as a tree in our shape.
@@ -370,7 +372,7 @@ impl FileAccess {
         are_real: true,
     };
     /// None is opened.
-    const ASSUME_PRESENT: Self = Self {
+    pub(super) const ASSUME_PRESENT: Self = Self {
         is_file: |_| true,
         read: |_| Ok(String::new()),
         are_real: false,
@@ -403,13 +405,15 @@ impl ConfigLoader {
             sources,
             findings,
             is_incomplete,
+            overrides,
             written,
             ..
         } = &mut self;
+        written.clone_from(&tree);
         if !*is_incomplete {
-            environment::override_keys(&mut tree, &schema, environment, sources, findings);
+            *overrides =
+                environment::override_keys(&mut tree, &schema, environment, sources, findings);
         }
-        *written = Some(tree.clone());
         let mut values = SecretValues::new(used, files, environment);
         let scope = (used, environment);
         variables::expand_settings(&mut tree, scope, sources, (&mut values, findings));
@@ -621,6 +625,7 @@ impl ConfigLoader {
         });
         self.findings = findings;
         for (name, key, mistake) in skipped {
+            self.written.remove_server(&name);
             let path = join_path("servers", &name);
             self.findings.add(
                 Diagnostic::warning(format!("`{path}` is skipped: {mistake}"))
@@ -668,10 +673,8 @@ impl ConfigLoader {
 
     fn finish(mut self, mut config: Option<Config>) -> Result<LoadedConfig, ConfigErrors> {
         let mut named_files = self.value_files;
-        if let Some(written) = &mut self.written {
-            for StoredNode { key, node } in self.entries.values() {
-                written.insert_entry(key, node.clone());
-            }
+        for StoredNode { key, node } in self.entries.values() {
+            self.written.insert_entry(key, node.clone());
         }
         if let Some(config) = &mut config {
             config.entries.in_store = self.entries.into_values().map(|it| it.key).collect();
@@ -681,9 +684,12 @@ impl ConfigLoader {
             named_files.clone_from(&config.named_files);
         }
         let notices = self.findings.into_notices(&self.sources);
-        if let (Some(config), Some(written)) = (&mut config, self.written) {
-            let written = WrittenConfig::new(written, self.sources);
-            config.entries.written = Some(Arc::new(written));
+        if let Some(config) = &mut config {
+            config.entries.written = Some(Arc::new(WrittenConfig {
+                tree: self.written,
+                overrides: self.overrides,
+                texts: self.sources,
+            }));
         }
         let is_right = notices
             .iter()

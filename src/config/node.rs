@@ -9,7 +9,7 @@ use indexmap::IndexMap;
 use super::EntryKey;
 
 /// A stretch of one source, in bytes.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(super) struct Span {
     /// Index into [`super::diagnostics::report::ConfigTexts`].
     pub(super) source: usize,
@@ -90,6 +90,12 @@ pub(super) struct TableEntry {
     pub(super) node: Node,
 }
 
+impl Default for Node {
+    fn default() -> Self {
+        Self::empty()
+    }
+}
+
 impl Node {
     pub(super) fn new(span: Span, value: ConfigValue) -> Self {
         Self {
@@ -118,6 +124,14 @@ impl Node {
         // What is no section is told as that.
         if let Some(section) = section.node.as_table_mut() {
             section.insert(key.name.clone(), entry(node));
+        }
+    }
+
+    /// Takes the server `name` out of this config.
+    pub(super) fn remove_server(&mut self, name: &str) {
+        let servers = self.as_table_mut().and_then(|top| top.get_mut("servers"));
+        if let Some(servers) = servers.and_then(|servers| servers.node.as_table_mut()) {
+            servers.shift_remove(name);
         }
     }
 

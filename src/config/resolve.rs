@@ -17,7 +17,7 @@ use super::{
     file,
     file_access::FileAccess,
     listen_address,
-    node::{Node, ValuePath},
+    node::{Node, Span, ValuePath},
 };
 
 mod env_file;
@@ -71,6 +71,7 @@ pub(super) fn config(
         context,
         findings: diagnostics,
         named_files: Vec::new(),
+        path_spans: Vec::new(),
         egress_allow: file.egress.allow.clone().into(),
     };
     let is_anonymous = governance::is_anonymous(&file, &root) && !context.is_incomplete;
@@ -124,7 +125,10 @@ pub(super) fn config(
         secrets: resolver.secrets(file.secrets, &at("secrets")),
         servers: resolver.servers(file.servers, file.locality.as_deref(), &at("servers")),
         locality: file.locality,
-        entries: EntryOrigins::default(),
+        entries: EntryOrigins {
+            path_spans: resolver.path_spans,
+            ..EntryOrigins::default()
+        },
         files: context.config_files.to_vec(),
         named_files: resolver.named_files,
     };
@@ -140,6 +144,8 @@ struct Resolver<'r> {
     findings: &'r mut Diagnostics,
     /// Those that were looked for.
     named_files: Vec<PathBuf>,
+    /// Where paths are written.
+    path_spans: Vec<Span>,
     /// The targets of `egress.allow`, which hold for servers too.
     egress_allow: Arc<[EgressTarget]>,
 }
@@ -342,6 +348,7 @@ impl Resolver<'_> {
                     ),
             );
         }
+        self.path_spans.extend(at.span());
         let source = at.span().map(|span| self.context.sources.get(span.source));
         let path = source.map_or_else(|| written.into(), |source| source.base_dir().join(written));
         // Only where the directory of the process is gone does it stay relative.

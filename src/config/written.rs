@@ -16,8 +16,11 @@ use super::{
 
 /// A config as files, variables and the store have it. It may hold secrets, and shows nothing of itself.
 pub struct WrittenConfig {
-    tree: Node,
-    texts: ConfigTexts,
+    /// What files and store say.
+    pub(super) tree: Node,
+    /// What variables say over it.
+    pub(super) overrides: Node,
+    pub(super) texts: ConfigTexts,
 }
 
 impl fmt::Debug for WrittenConfig {
@@ -56,10 +59,27 @@ pub enum ValuePlace {
 }
 
 impl WrittenConfig {
-    /// What `tree` says, whose places are in `texts`.
-    pub(super) fn new(tree: Node, texts: ConfigTexts) -> Self {
-        Self { tree, texts }
+    /// The names of the variables that override keys.
+    pub(super) fn overriding_variables(&self) -> impl Iterator<Item = String> {
+        let mut names = Vec::new();
+        collect_variables(&self.overrides, &self.texts, &mut names);
+        names.into_iter()
     }
+}
+
+fn collect_variables(node: &Node, texts: &ConfigTexts, names: &mut Vec<String>) {
+    if node.is_leaf() || node.origin == ValueOrigin::Environment {
+        names.push(variable_name(texts, node.span));
+    } else {
+        let below = node.children();
+        below.for_each(|node| collect_variables(node, texts, names));
+    }
+}
+
+/// The name of the variable whose value is at `span`.
+fn variable_name(texts: &ConfigTexts, span: Span) -> String {
+    let text = &texts.get(span.source).text;
+    text.split('=').next().unwrap_or_default().to_owned()
 }
 
 impl Config {
@@ -76,7 +96,8 @@ impl Config {
             places: BTreeMap::new(),
         };
         let shown = self.to_display().to_json();
-        places.add(&shown, Some((written.tree.span, &written.tree)), "");
+        let layers = [&written.overrides, &written.tree].map(|tree| (tree.span, tree));
+        places.add(&shown, &layers, "");
         places.places
     }
 }
@@ -89,24 +110,28 @@ struct PlaceFinder<'w> {
 }
 
 impl PlaceFinder<'_> {
-    /// Adds the places of all values below `shown`, which is at `path` and `written` so.
-    fn add(&mut self, shown: &Json, written: Option<(Span, &Node)>, path: &str) {
+    /// Adds the places of all values below `shown`, which is at `path` and written in `layers`, the first of which
+    /// counts.
+    fn add(&mut self, shown: &Json, layers: &[(Span, &Node)], path: &str) {
         let entries = shown.as_object().filter(|entries| !entries.is_empty());
         let Some(entries) = entries else {
-            let place = written.and_then(|(key, node)| self.place(key, node));
-            let place = place.unwrap_or(ValuePlace::Default);
+            let mut places = layers
+                .iter()
+                .filter_map(|(key, node)| self.place(*key, node));
+            let place = places.next().unwrap_or(ValuePlace::Default);
             self.places.insert(path.to_owned(), place);
             return;
         };
         for (key, value) in entries {
-            let below = match written {
-                Some((_, node)) if node.as_table().is_some() => {
-                    entry_of(node, key).map(|entry| (entry.key, &entry.node))
-                }
-                // One value that says all of a table, such as `budget = "off"`.
-                written => written,
-            };
-            self.add(value, below, &join_path(path, key));
+            let below = layers
+                .iter()
+                .filter_map(|(at, node)| match node.as_table() {
+                    Some(_) => entry_of(node, key).map(|entry| (entry.key, &entry.node)),
+                    // One value that says all of a table, such as `tools = ["a"]`.
+                    None => Some((*at, *node)),
+                });
+            let below: Vec<_> = below.collect();
+            self.add(value, &below, &join_path(path, key));
         }
     }
 
@@ -116,8 +141,7 @@ impl PlaceFinder<'_> {
         }
         let text = self.texts.get(key.source);
         if node.origin == ValueOrigin::Environment {
-            let name = text.text.split('=').next().unwrap_or_default();
-            let variable = name.to_owned();
+            let variable = variable_name(self.texts, key);
             return Some(ValuePlace::Environment { variable });
         }
         let variables = variables::references(node);

@@ -3,7 +3,86 @@
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::harness::{ADMIN_KEY, TestApi};
+use crate::harness::{ADMIN_KEY, AGENT_KEY, TestApi};
+
+/// The export of a gateway, with `{data_dir}` for where that keeps its state.
+async fn export(api: &TestApi) -> String {
+    let request = api.request(Method::GET, "/config/export");
+    let answer = request.bearer_auth(ADMIN_KEY).send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+    assert_eq!(answer.headers()["content-type"], "application/toml");
+    let text = answer.text().await.unwrap();
+    text.replace(api.data_dir().to_str().unwrap(), "{data_dir}")
+}
+
+/// What clients and operators see of a gateway.
+async fn seen(api: &TestApi) -> Value {
+    let mut seen = json!({ "config": api.get("/config").await.body["config"] });
+    seen["config"]["data_dir"] = Value::Null;
+    for list in ["servers", "profiles"] {
+        let items = api.items(&format!("/{list}")).await;
+        seen[list] = items.iter().map(|item| item["name"].clone()).collect();
+    }
+    for tool in ["mcp_own_echo", "mcp_made_echo"] {
+        api.items(&format!("/tools?q={tool}")).await;
+        let call = json!({ "agent": "reader", "arguments": { "text": "a" } });
+        let answer = api
+            .send(Method::POST, &format!("/tools/{tool}/test"), &call)
+            .await;
+        assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
+        seen[tool] = answer.body["result"].clone();
+    }
+    let tools = api.items("/tools?limit=500").await;
+    seen["tools"] = tools.iter().map(|tool| tool["name"].clone()).collect();
+    seen
+}
+
+#[tokio::test]
+async fn a_gateway_is_made_again_of_its_export() {
+    let api = TestApi::start("[profiles.fixed]\ntools = [\"own/*\"]\n").await;
+    let off = json!({
+        "url": "https://docs.example.com/mcp", "enabled": false, "headers": { "X-Key": "hunter2-hunter2" },
+        "auth": { "type": "bearer", "token": "${secret:docs}" }, "tools": { "deny": ["a", "b"], "price": { "x": "0.5" } },
+    });
+    for (path, name, config) in [
+        (
+            "/servers",
+            "made",
+            json!({ "transport": "builtin", "price": "0.25", "timeout": null }),
+        ),
+        ("/servers", "docs@science", off),
+        (
+            "/profiles",
+            "reading",
+            json!({ "tools": ["made/*"], "budget": { "limit": "3", "window": "day" } }),
+        ),
+    ] {
+        let new = json!({ "name": name, "config": config });
+        let made = api.send(Method::POST, path, &new).await;
+        assert_eq!(made.status, StatusCode::CREATED, "{made:?}");
+    }
+    let first = export(&api).await;
+    for secret in [ADMIN_KEY, AGENT_KEY, "hunter2"] {
+        assert!(!first.contains(secret), "{first}");
+    }
+    for named in [
+        "${secret:agents.admin.keys.0}",
+        "${secret:docs}",
+        "#   secret:docs\n",
+        "#   secret:servers.docs_science.headers.X-Key\n",
+    ] {
+        assert!(first.contains(named), "{named}: {first}");
+    }
+    let keys = [(ADMIN_KEY, "admin"), (AGENT_KEY, "reader")];
+    let with_keys = keys.iter().fold(first.clone(), |text, (key, agent)| {
+        text.replace(&format!("${{secret:agents.{agent}.keys.0}}"), key)
+    });
+    let again = TestApi::start_file(&with_keys).await;
+    assert_eq!(seen(&again).await, seen(&api).await);
+    assert_eq!(export(&again).await, first);
+    api.stop().await;
+    again.stop().await;
+}
 
 #[tokio::test]
 async fn each_value_says_where_it_comes_from() {

@@ -49,6 +49,20 @@ impl TestApi {
         Self::run(dir).await
     }
 
+    /// Starts one whose file `text` says, in which `{data_dir}` is where it keeps its state.
+    pub(crate) async fn start_file(text: &str) -> Self {
+        let dir = TempDir::new().unwrap();
+        let data_dir = dir.path().join("data");
+        let text = text.replace("{data_dir}", data_dir.to_str().unwrap());
+        fs::write(dir.path().join("tollbridge.toml"), text).unwrap();
+        Self::run(dir).await
+    }
+
+    /// Where it keeps its state.
+    pub(crate) fn data_dir(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
     async fn run(dir: TempDir) -> Self {
         let files = vec![dir.path().join("tollbridge.toml")];
         let config = load(&files, None).unwrap();

@@ -40,6 +40,7 @@ const TABLE: &[(&str, [u16; 6])] = &[
     ("listAuditRecords", [401, 403, 403, 403, IN, IN]),
     ("listOwnAuditRecords", [401, IN, IN, IN, IN, IN]),
     ("verifyAudit", [401, 403, 403, 403, IN, IN]),
+    ("exportConfig", [401, 403, 403, 403, 403, IN]),
     ("getConfig", [401, 403, 403, 403, IN, IN]),
     ("validateConfig", [401, 403, 403, 403, IN, IN]),
     ("createProfile", [401, 403, 403, 403, 403, IN]),

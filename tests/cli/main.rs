@@ -4,6 +4,7 @@ mod call;
 mod check;
 mod child_processes;
 mod config_errors;
+mod config_export;
 mod confinement;
 mod doctor;
 mod file_permissions;

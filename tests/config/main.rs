@@ -6,6 +6,7 @@ mod display;
 mod entries;
 mod environment;
 mod errors;
+mod export;
 mod files;
 mod formats;
 mod governance;

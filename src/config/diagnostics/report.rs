@@ -295,6 +295,11 @@ impl ConfigTexts {
         self.list.iter().map(|source| source.text.as_str())
     }
 
+    /// Whether any of them is another program's config.
+    pub(in crate::config) fn has_foreign(&self) -> bool {
+        self.list.iter().any(|source| source.is_foreign)
+    }
+
     /// Notes that `source` is another program's config, and the project that it is about.
     pub(in crate::config) fn mark_foreign(&mut self, source: usize, project: Option<PathBuf>) {
         self.list[source].is_foreign = true;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use crate::config::WrittenConfig;
+use crate::config::{WrittenConfig, node::Span};
 
 /// Where the entries of a config come from: nothing that the config says, so that all are equal.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +17,8 @@ pub struct EntryOrigins {
     pub unread: Option<String>,
     /// All of it as it is written; `None` for a config that was not read.
     pub written: Option<Arc<WrittenConfig>>,
+    /// Where in it paths stand.
+    pub(in crate::config) path_spans: Vec<Span>,
 }
 
 impl PartialEq for EntryOrigins {

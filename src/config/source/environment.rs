@@ -122,14 +122,15 @@ impl std::fmt::Debug for Environment {
 
 /// Lays the variables `TOLLBRIDGE_<SECTION>__<KEY>` over `config`, each as a source of its own.
 ///
-/// Those that `config` names in `${...}` are values, not overrides.
+/// Those that `config` names in `${...}` are values, not overrides. They are given back on their own.
 pub(in crate::config) fn override_keys(
     config: &mut Node,
     schema: &Json,
     environment: &Environment,
     sources: &mut ConfigTexts,
     diagnostics: &mut Diagnostics,
-) {
+) -> Node {
+    let mut all = Node::empty();
     let used = variables::variable_names(config);
     for (name, text) in &environment.variables {
         let Some(rest) = name.strip_prefix(PREFIX) else {
@@ -163,6 +164,7 @@ pub(in crate::config) fn override_keys(
                 }
                 let over = nest_at(&path, value, spans.name);
                 sources.hide(source, |hidden, text| hidden.add_secrets(&over, text));
+                all.merge_over(over.clone());
                 config.merge_over(over);
             }
             Err(problem) => {
@@ -171,6 +173,7 @@ pub(in crate::config) fn override_keys(
             }
         }
     }
+    all
 }
 
 #[derive(Clone, Copy)]

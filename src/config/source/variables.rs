@@ -13,6 +13,8 @@
 //! that is not enabled needs none either, unless it is the one that is asked for, nor does what is of no
 //! use to the reader.
 
+use std::ops::Range;
+
 use super::secret_values::{MissingValue, SecretValues, ValueForm};
 use crate::config::{
     Environment, LoadScope, SecretKeyPlace,
@@ -94,25 +96,53 @@ pub(super) fn variable_names(node: &Node) -> Vec<String> {
     names
 }
 
-/// What strings below `node` refer to, as it stands between the braces without a default; of a command only that it is
-/// one.
+/// What strings below `node` refer to, as [`references_in`] has it.
 pub(in crate::config) fn references(node: &Node) -> Vec<String> {
     let mut references = Vec::new();
-    each_text(node, &mut |text| {
-        let text = text.replace("$$", "");
-        for rest in text.split("${").skip(1) {
-            let inner = rest.split('}').next().unwrap_or_default();
-            references.push(match ValueForm::parse(inner) {
-                Some((ValueForm::Exec, _)) => ValueForm::Exec.as_str().to_owned(),
-                Some((ValueForm::File | ValueForm::Secret, _)) => inner.to_owned(),
-                None => {
-                    let inner = inner.strip_prefix("env:").unwrap_or(inner);
-                    inner.chars().take_while(|c| is_name_char(*c)).collect()
-                }
-            });
-        }
-    });
+    each_text(node, &mut |text| references.extend(references_in(text)));
     references
+}
+
+/// What `text` refers to, as it stands between the braces without a default; of a command only that it is one.
+pub(in crate::config) fn references_in(text: &str) -> impl Iterator<Item = String> {
+    let ranges = reference_ranges(text).into_iter();
+    ranges.map(|range| {
+        let inner = &text[range.start + 2..range.end - 1];
+        match ValueForm::parse(inner) {
+            Some((ValueForm::Exec, _)) => ValueForm::Exec.as_str().to_owned(),
+            Some((ValueForm::File | ValueForm::Secret, _)) => inner.to_owned(),
+            None => {
+                let inner = inner.strip_prefix("env:").unwrap_or(inner);
+                inner.chars().take_while(|c| is_name_char(*c)).collect()
+            }
+        }
+    })
+}
+
+/// Where each `${...}` of `text` stands.
+pub(in crate::config) fn reference_ranges(text: &str) -> Vec<Range<usize>> {
+    let mut ranges = Vec::new();
+    let mut at = 0;
+    while let Some(found) = text[at..].find('$') {
+        let start = at + found;
+        let after = &text[start + 1..];
+        let end = after.strip_prefix('{').and_then(closing_brace);
+        at = match end {
+            Some(length) => {
+                let end = start + length + "${}".len();
+                ranges.push(start..end);
+                end
+            }
+            // `$$` is one `$`.
+            None => start + 1 + usize::from(after.starts_with('$')),
+        };
+    }
+    ranges
+}
+
+/// Whether a value that stands elsewhere may stand at `path`.
+pub(in crate::config) fn allows_references(path: &[String]) -> bool {
+    FormUse::at(path) == FormUse::Allowed
 }
 
 fn each_text(node: &Node, visit: &mut impl FnMut(&str)) {
@@ -509,7 +539,13 @@ impl Expansion<'_, '_> {
     /// Puts out the default of the variable `name`.
     fn expand_default(&mut self, name: &str, default: &str, depth: usize) {
         let start = self.shown.len();
+        if self.environment.is_assumed() {
+            self.shown.extend(["${", name, ":"]);
+        }
         self.run(default, depth + 1);
+        if self.environment.is_assumed() {
+            self.shown.push('}');
+        }
         if redact::sounds_secret(name) {
             self.shown.truncate(start);
             self.shown.push_str(redact::MASK);

@@ -14,6 +14,7 @@ mod events;
 mod input;
 mod page;
 mod plan;
+mod policy;
 mod problem;
 mod profiles;
 mod response;
@@ -183,6 +184,7 @@ fn router() -> ApiRouter<Arc<ApiState>> {
     ApiRouter::new()
         .merge(audit::routes())
         .merge(config::routes())
+        .merge(policy::routes())
         .merge(profiles::routes())
         .merge(events::routes())
         .merge(server_actions::routes())

@@ -73,7 +73,7 @@ pub use agent_rules::InvalidTerms;
 pub use arguments::ArgumentTest;
 pub use call_context::CallContext;
 pub use counters::{CallTotals, CallUsage, RefusalCounts};
-pub use explain::{ExplainedRule, Explanation};
+pub use explain::{Explanation, ItemQuery, PolicyQuestion, PolicySubject, check_vendor_method};
 pub use policy_set::PolicySet;
 pub use question_audit::{QuestionEnd, QuestionFacts};
 pub use refusal::{REFUSALS, Refusal};

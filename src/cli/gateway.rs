@@ -496,7 +496,7 @@ impl Gateway {
 }
 
 /// Why `agent` is shown nothing on the route of `scope`, and which flag shows more.
-pub(super) fn hidden_reason(agent: &Agent, why: &HiddenReason, scope: &Scope) -> String {
+fn hidden_reason(agent: &Agent, why: &HiddenReason, scope: &Scope) -> String {
     let is_given = matches!(scope, Scope::Profile(_));
     let ending = match why {
         HiddenReason::OtherProfiles(profiles) if !profiles.is_empty() && !is_given => {

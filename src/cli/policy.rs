@@ -8,12 +8,11 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
-use serde_json::json;
 
 use super::{
     args::{self, ConfigArgs},
     block_on,
-    gateway::{self, Gateway, hidden_reason},
+    gateway::{self, Gateway},
     gateway_target::GatewayTarget,
     output::{OutputFormat, eprint, print, print_json},
     report_failure,
@@ -21,12 +20,10 @@ use super::{
     usage_error,
 };
 use crate::{
-    auth::Agent,
-    catalog::{Candidate, Catalog, ConfiguredNames, Kind, ListEntry, Lookup, ServerOffer},
-    config::{Config, Naming, RuleKind, key_path},
-    governance::{ExplainedRule, Explanation, Visibility, policy::PolicyItem},
-    mcp::Method,
-    names::{ProfileName, Scope, ServerName},
+    catalog::Kind,
+    config::{Config, Naming},
+    governance::{ItemQuery, PolicyQuestion, PolicySubject, check_vendor_method, policy::ItemKind},
+    names::{Scope, ServerName},
 };
 
 /// How a script knows what came of it.
@@ -199,7 +196,6 @@ impl Explain {
             Ok(profile) => profile,
             Err(code) => return code,
         };
-        let observed = |agent: &Agent| is_policy_observed(agent, profile.as_ref(), &config);
         let target = GatewayTarget::all_servers(config.clone())
             .with_agent(Some(&self.agent))
             .read_only();
@@ -209,15 +205,14 @@ impl Explain {
             let (found, candidates) = gateway
                 .wait_for_item(self.kinds()[0], &self.name, find)
                 .await;
-            let observed = observed(gateway.agent());
             if let Some(found) = found {
-                return self.explain(&found, &scope, observed, gateway);
+                return self.explain(&found, &scope, gateway);
             }
             if let Some(code) = self.report_hidden(&scope, &config.naming, gateway) {
                 return code;
             }
             match self.report_unlisted(&scope, &candidates, gateway) {
-                Some(unlisted) => self.explain(&unlisted, &scope, observed, gateway),
+                Some(unlisted) => self.explain(&unlisted, &scope, gateway),
                 None => self.not_found(&candidates, gateway),
             }
         };
@@ -235,12 +230,7 @@ impl Explain {
             return Err(usage_error(&why));
         };
         let server = args::find_server(server, config)?;
-        if !matches!(Method::parse(method), Method::Other(_)) {
-            return Err(usage_error(&format!(
-                "--method: policies do not apply to the protocol method `{method}`; use the tool, \
-                 prompt or resource instead"
-            )));
-        }
+        check_vendor_method(method).map_err(|why| usage_error(&format!("--method: {why}")))?;
         Ok((server, method.to_owned()))
     }
 
@@ -249,191 +239,67 @@ impl Explain {
         for server in config.servers.values_mut() {
             server.enabled = false;
         }
-        let observed = |agent: &Agent| is_policy_observed(agent, None, &config);
         let target = GatewayTarget::all_servers(config.clone())
             .with_agent(Some(&self.agent))
             .read_only();
         let scope = Scope::Server(server.clone());
         let found = PolicySubject::Method { server, method };
-        let work = async |gateway: &Gateway| {
-            let observed = observed(gateway.agent());
-            self.explain(&found, &scope, observed, gateway)
-        };
+        let work = async |gateway: &Gateway| self.explain(&found, &scope, gateway);
         block_on(
             1,
             gateway::with(target, OutputFormat::from_flag(self.json), work),
         )
     }
 
-    fn explain(
-        &self,
-        found: &PolicySubject,
-        scope: &Scope,
-        observed: bool,
-        gateway: &Gateway,
-    ) -> ExitCode {
-        let governance = gateway.proxy().governance();
-        let agent = gateway.agent();
-        let item = found.item();
-        let profile = match scope {
-            Scope::Profile(profile) => Some(profile),
-            Scope::All | Scope::Server(_) => None,
+    fn explain(&self, found: &PolicySubject, scope: &Scope, gateway: &Gateway) -> ExitCode {
+        let question = PolicyQuestion {
+            agent: gateway.agent(),
+            scope,
+            subject: found,
+            params: None,
+            profile_hint: "; see --profile",
         };
-        let Explanation {
-            reason: mut because,
-            mut argument_rules,
-        } = match governance.explain(agent, profile, &item) {
-            Ok(explanation) => explanation,
+        let explained = match gateway.proxy().governance().explain(&question) {
+            Ok(explained) => explained,
             Err(error) => return report_failure(&error),
         };
-        let visibility = governance.visibility(agent, scope);
-        let allowed = match &visibility {
-            Visibility::Hidden(_) => false,
-            Visibility::All | Visibility::Filtered(_) => found.is_shown(&visibility),
-        };
-        let is_known = !matches!(found, PolicySubject::Unlisted(_));
-        if !agent.enabled {
-            because = format!("{} is disabled.", agent.name);
-        } else if let Visibility::Hidden(why) = visibility {
-            // `--method` goes without a profile.
-            because = match scope {
-                Scope::Server(_) => format!("{} {why}.", agent.name),
-                Scope::All | Scope::Profile(_) => format!("{}.", hidden_reason(agent, &why, scope)),
-            };
-        } else if observed {
-            because.push_str(" The policy is only observed: refusals are counted, not enforced.");
-        }
-        if !allowed {
-            argument_rules.clear();
-        }
-        because.push_str(&argument_rules_text(&argument_rules));
-        if !is_known {
-            let (server, noun) = (item.server, item.kind.noun());
-            because = format!("`{server}` may not have this {noun}. If it has: {because}");
-        }
-        let explanation = Explanation {
-            reason: because,
-            argument_rules,
-        };
-        self.report(is_known.then_some(allowed), &explanation, &item, gateway)
-    }
-
-    /// Prints whether the agent may use `item`; `None` where it is not known that there is one.
-    fn report(
-        &self,
-        allowed: Option<bool>,
-        explanation: &Explanation,
-        item: &PolicyItem<'_>,
-        gateway: &Gateway,
-    ) -> ExitCode {
-        let because = &explanation.reason;
-        let rules = explanation.argument_rules.iter();
-        let rules = rules.map(|rule| json!({ "name": rule.name, "observed": rule.observed }));
         let printed = if self.json {
-            let agent = gateway.agent();
-            print_json(&json!({
-                "allowed": allowed,
-                "because": because,
-                "agent": agent.name,
-                "agent_id": agent.id,
-                "profile": self.profile,
-                "kind": item.kind.noun(),
-                "server": item.server.as_str(),
-                "original": item.original,
-                "exposed": item.exposed,
-                "argument_rules": rules.collect::<Vec<_>>(),
-            }))
+            print_json(&explained)
         } else {
-            print(&format!("{because}\n"))
+            print(&format!("{}\n", explained.because))
         };
-        if allowed == Some(true) {
+        if explained.allowed == Some(true) {
             printed
         } else {
             ExitCode::FAILURE
         }
     }
 
-    fn kinds(&self) -> &'static [Kind] {
-        if self.prompt {
-            &[Kind::Prompts]
+    fn query(&self) -> ItemQuery<'_> {
+        let kind = if self.prompt {
+            ItemKind::Prompt
         } else if self.resource {
-            &[Kind::Resources, Kind::Templates]
+            ItemKind::Resource
         } else {
-            &[Kind::Tools]
-        }
+            ItemKind::Tool
+        };
+        let name = &self.name;
+        ItemQuery { kind, name }
     }
 
-    fn noun(&self) -> &'static str {
-        if self.prompt {
-            "prompt"
-        } else if self.resource {
-            "resource"
-        } else {
-            "tool"
-        }
+    fn kinds(&self) -> &'static [Kind] {
+        self.query().kinds()
     }
 
     /// The item meant, by any of its names on the route.
     fn find(&self, scope: &Scope, gateway: &Gateway) -> Option<PolicySubject> {
-        let catalog = gateway.catalog();
-        if let Some((kind, entry)) = self.find_entry(&catalog, scope) {
-            return Some(PolicySubject::Listed(kind, entry));
-        }
-        if !self.resource {
-            return None;
-        }
-        match catalog.resource(scope, &self.name) {
-            Lookup::Found { server, original } => Some(PolicySubject::Resource {
-                names: catalog.resource_names(&server, Kind::Resources, &original),
-                server,
-                original,
-            }),
-            Lookup::Ambiguous { .. } | Lookup::NotFound => None,
-        }
-    }
-
-    /// The same in the lists of `catalog`.
-    fn find_entry(&self, catalog: &Catalog, scope: &Scope) -> Option<(Kind, ListEntry)> {
-        let mut kinds = self.kinds().iter();
-        kinds.find_map(|kind| {
-            let mut entries = catalog.list(scope, *kind).entries().iter();
-            let entry = entries.find(|entry| self.matches_name(entry))?;
-            Some((*kind, entry.clone()))
-        })
-    }
-
-    fn matches_name(&self, entry: &ListEntry) -> bool {
-        let qualified = self.name.split_once('/');
-        [&*entry.exposed, &*entry.merged].contains(&self.name.as_str())
-            || qualified.is_some_and(|(server, item)| {
-                entry.server.is_called(server) && item == &*entry.original
-            })
+        self.query().find(&gateway.catalog(), scope)
     }
 
     /// Says that the config or the profile of `scope` hides the item meant, where that is so.
     fn report_hidden(&self, scope: &Scope, naming: &Naming, gateway: &Gateway) -> Option<ExitCode> {
-        let (noun, name) = (self.noun(), &self.name);
-        let offers = gateway.proxy().catalog_store().offers();
-        let (board, owners) = (gateway.proxy().catalog_store(), gateway.owners());
-        let seen = offers
-            .iter()
-            .filter(|offer| board.sees(&owners, &offer.server));
-        let offers: Vec<ServerOffer> = seen.map(ServerOffer::unfiltered).collect();
-        let whole = Catalog::build(naming, &offers);
-        let why = match scope {
-            Scope::Profile(profile) if self.find(&Scope::All, gateway).is_some() => {
-                format!("the profile `{profile}` does not show the {noun} `{name}`")
-            }
-            Scope::All | Scope::Profile(_) | Scope::Server(_) => {
-                let (kind, entry) = self.find_entry(&whole, &Scope::All)?;
-                let table = key_path("servers", entry.server.as_str());
-                let table = format!(
-                    "{table}.{}",
-                    PolicyItem::of_entry(kind, &entry).kind.policy_list()
-                );
-                format!("the {noun} `{name}` is hidden by `allow` or `deny` of `[{table}]`")
-            }
-        };
+        let whole = gateway.proxy().whole_catalog(gateway.agent(), naming);
+        let why = self.query().hidden_by(&gateway.catalog(), scope, &whole)?;
         eprint(&format!("{why}\n"));
         Some(ExitCode::FAILURE)
     }
@@ -467,7 +333,7 @@ impl Explain {
 
     /// Without all servers that may have it, it is not known whether the name is wrong.
     fn not_found(&self, candidates: &[ServerName], gateway: &Gateway) -> ExitCode {
-        let (noun, name) = (self.noun(), &self.name);
+        let (noun, name) = (self.query().kind.noun(), &self.name);
         let catalog = gateway.catalog();
         let lists = self
             .kinds()
@@ -486,81 +352,4 @@ impl Explain {
         ));
         ExitCode::FAILURE
     }
-}
-
-/// What was asked about.
-enum PolicySubject {
-    /// An entry of a list.
-    Listed(Kind, ListEntry),
-    /// A resource that no list has, such as one of a template.
-    Resource {
-        server: ServerName,
-        names: ConfiguredNames,
-        original: String,
-    },
-    /// What only the route of the server has.
-    Method { server: ServerName, method: String },
-    /// What a server that is not listed may have.
-    Unlisted(Candidate),
-}
-
-impl PolicySubject {
-    fn item(&self) -> PolicyItem<'_> {
-        match self {
-            Self::Listed(kind, entry) => PolicyItem::of_entry(*kind, entry),
-            Self::Resource {
-                server,
-                names,
-                original,
-            } => PolicyItem::of_resource(server, names, original),
-            Self::Method { server, method } => PolicyItem::of_method(server, method),
-            Self::Unlisted(candidate) => {
-                let (original, names) = candidate.originals.first().expect("never none");
-                PolicyItem::of_candidate(candidate, (original, names))
-            }
-        }
-    }
-
-    fn is_shown(&self, visibility: &Visibility) -> bool {
-        match self {
-            Self::Listed(kind, entry) => visibility.shows(*kind, entry),
-            Self::Resource {
-                server,
-                names,
-                original,
-            } => visibility.shows_resource(server, names, original),
-            Self::Method { server, method } => visibility.shows_method(server, method),
-            Self::Unlisted(candidate) => visibility.may_show_candidate(candidate),
-        }
-    }
-}
-
-/// What the arguments of a call are held to beside the policy; nothing where that is nothing.
-fn argument_rules_text(rules: &[ExplainedRule]) -> String {
-    let named = |rule: &ExplainedRule| {
-        let only = if rule.observed {
-            " (only observed)"
-        } else {
-            ""
-        };
-        format!("`{}`{only}", rule.name)
-    };
-    match rules {
-        [] => String::new(),
-        [rule] => format!(" Argument rule: {}.", named(rule)),
-        rules => {
-            let rules: Vec<String> = rules.iter().map(named).collect();
-            format!(" Argument rules: {}.", rules.join(", "))
-        }
-    }
-}
-
-/// Whether the policy refuses nothing and only counts.
-fn is_policy_observed(agent: &Agent, profile: Option<&ProfileName>, config: &Config) -> bool {
-    let profile = profile.and_then(|name| config.profiles.get(name));
-    let profile = profile.map(|profile| &profile.terms);
-    [Some(&agent.terms), profile, Some(&config.governance.terms)]
-        .into_iter()
-        .flatten()
-        .any(|terms| terms.observe.contains(&RuleKind::Policy))
 }

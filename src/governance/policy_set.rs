@@ -68,6 +68,8 @@ pub(super) struct ServerRules {
     pub(super) rate: Option<Rate>,
     pub(super) scan: Option<Arc<Scanner>>,
     pub(super) budgets: Vec<AppliedBudget>,
+    /// The same as the config has them.
+    written_budgets: Vec<Budget>,
     /// What checks arguments.
     pub(super) inputs: InputValidator,
 }
@@ -180,6 +182,12 @@ impl PolicySet {
         self.servers.get(server)
     }
 
+    /// What all agents together may spend on `server`.
+    pub(super) fn server_budgets(&self, server: &ServerName) -> &[Budget] {
+        let rules = self.servers.get(server);
+        rules.map_or(&[], |rules| &rules.written_budgets)
+    }
+
     pub(super) fn price_of(&self, tool: Option<&Tool>, server_rules: &ServerRules) -> Micros {
         let of_tool = tool.and_then(|tool| server_rules.tools.get(&*tool.original));
         of_tool
@@ -238,7 +246,7 @@ impl PolicySet {
     }
 
     /// What is said of `agent` on a route, and the budgets of its team.
-    fn terms_of<'t>(
+    pub(super) fn terms_of<'t>(
         &'t self,
         agent: &'t Agent,
         profile: Option<&ProfileName>,
@@ -277,6 +285,7 @@ impl ServerRules {
             rate: server.rate,
             scan: scan.map(|scan| scanners.get_or_compile(scan)).transpose()?,
             budgets: server.budget.iter().map(budget).collect(),
+            written_budgets: server.budget.clone(),
             inputs: InputValidator::new(server.validate),
         })
     }

@@ -5,6 +5,8 @@
 use super::Proxy;
 use crate::{
     auth::Agent,
+    catalog::{Catalog, ServerOffer},
+    config::Naming,
     discovery::CatalogStore,
     governance::Governance,
     names::{OwnerSet, Scope, ServerName},
@@ -27,6 +29,17 @@ impl Proxy {
     /// The owners whose servers `agent` sees beside the gateway's.
     pub fn owners_seen_by(&self, agent: &Agent) -> OwnerSet {
         owners_seen_by(agent, (&self.catalog_store, &self.governance))
+    }
+
+    /// Everything that the servers `agent` sees have listed, also what the config hides, under the names of `naming`.
+    pub fn whole_catalog(&self, agent: &Agent, naming: &Naming) -> Catalog {
+        let owners = self.owners_seen_by(agent);
+        let offers = self.catalog_store.offers();
+        let seen = offers
+            .iter()
+            .filter(|offer| self.catalog_store.sees(&owners, &offer.server));
+        let offers: Vec<ServerOffer> = seen.map(ServerOffer::unfiltered).collect();
+        Catalog::build(naming, &offers)
     }
 
     /// Whether there is `server`, and `agent` sees it.

@@ -7,6 +7,7 @@ mod config;
 mod events;
 mod harness;
 mod openapi;
+mod policy;
 mod profiles;
 mod roles;
 mod server_actions;

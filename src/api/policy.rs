@@ -1,0 +1,207 @@
+//! What policies say: whether an agent may use something, and why.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use aide::axum::{ApiRouter, routing::post_with};
+use axum::{Json, extract::State};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::{
+    ApiState,
+    caller::{Reader, find_agent},
+    input::JsonBody,
+    problem::{Problem, ProblemType},
+};
+use crate::{
+    auth::Agent,
+    config::{Config, ValuePlace},
+    governance::{
+        Explanation, ItemQuery, PolicyQuestion, PolicySubject, check_vendor_method,
+        policy::ItemKind,
+    },
+    mcp::Raw,
+    names::{ProfileName, Scope, ServerName},
+    task::run_blocking,
+};
+
+/// What somebody asks about.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AskedUse {
+    /// The name or id of the agent.
+    agent: String,
+    /// What the item is.
+    #[serde(default)]
+    kind: AskedKind,
+    /// The item: its exposed name or `server/name`, the URI of a resource, or `server/method`.
+    name: String,
+    /// Through this profile. Default: the merged route.
+    #[serde(default)]
+    profile: Option<String>,
+    /// The arguments of a call of the tool, to see whether argument rules refuse them.
+    #[serde(default)]
+    arguments: Option<Map<String, Value>>,
+}
+
+/// What an item is.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum AskedKind {
+    Method,
+    Prompt,
+    Resource,
+    #[default]
+    Tool,
+}
+
+/// Whether an agent may use an item, and where that is written.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(super) struct ExplainedUse {
+    #[serde(flatten)]
+    explanation: Explanation,
+    /// Where each `key` of the others is written.
+    places: BTreeMap<String, ValuePlace>,
+}
+
+/// The operations.
+pub(super) fn routes() -> ApiRouter<Arc<ApiState>> {
+    ApiRouter::new().api_route(
+        "/api/v1/policy/explain",
+        post_with(explain, |op| op.id("explainPolicy")),
+    )
+}
+
+/// Explains whether an agent may use a tool, prompt, resource or method, and which limits count.
+pub(super) async fn explain(
+    State(state): State<Arc<ApiState>>,
+    _: Reader,
+    JsonBody(asked): JsonBody<AskedUse>,
+) -> Result<Json<ExplainedUse>, Problem> {
+    let agent = find_agent(&state, &asked.agent)?;
+    let config = state.writer.running();
+    let scope = asked.scope(&config)?;
+    let subject = asked.find(&state, (&agent, &scope), &config)?;
+    let params = asked.arguments.as_ref();
+    let params = params.map(|arguments| Raw::from_value(&json!({ "arguments": arguments })));
+    let question = PolicyQuestion {
+        agent: &agent,
+        scope: &scope,
+        subject: &subject,
+        params: params.as_ref(),
+        profile_hint: "; name it as `profile`",
+    };
+    let explained = state.proxy.governance().explain(&question);
+    let explanation =
+        explained.map_err(|error| Problem::new(ProblemType::Unprocessable, error.to_string()))?;
+    let is_in_config = config.agents.values().any(|known| known.id == agent.base);
+    let explained = run_blocking(move || ExplainedUse {
+        places: places_of(&explanation, &config, is_in_config),
+        explanation,
+    });
+    Ok(Json(explained.await))
+}
+
+impl AskedUse {
+    const fn kind(&self) -> ItemKind {
+        match self.kind {
+            AskedKind::Method => ItemKind::Method,
+            AskedKind::Prompt => ItemKind::Prompt,
+            AskedKind::Resource => ItemKind::Resource,
+            AskedKind::Tool => ItemKind::Tool,
+        }
+    }
+
+    fn scope(&self, config: &Config) -> Result<Scope, Problem> {
+        let Some(written) = &self.profile else {
+            return Ok(Scope::All);
+        };
+        let missing = || Problem::not_found(format_args!("profile `{written}`"));
+        let name = ProfileName::parse(written).map_err(|_| missing())?;
+        let known = config.profiles.contains_key(&name);
+        known.then_some(Scope::Profile(name)).ok_or_else(missing)
+    }
+
+    /// What is meant: listed, hidden, or of a server that is not listed.
+    fn find(
+        &self,
+        state: &ApiState,
+        (agent, scope): (&Agent, &Scope),
+        config: &Config,
+    ) -> Result<PolicySubject, Problem> {
+        let (kind, name) = (self.kind(), self.name.as_str());
+        let missing = || Problem::not_found(format_args!("{} `{name}`", kind.noun()));
+        let query = ItemQuery { kind, name };
+        if kind == ItemKind::Method {
+            return self.find_method(config);
+        }
+        let (board, owners) = (
+            state.proxy.catalog_store(),
+            state.proxy.owners_seen_by(agent),
+        );
+        let catalog = board.catalog(&owners);
+        if let Some(found) = query.find(&catalog, scope) {
+            return Ok(found);
+        }
+        let whole = state.proxy.whole_catalog(agent, &config.naming);
+        if let Some(why) = query.hidden_by(&catalog, scope, &whole) {
+            return Err(Problem::new(ProblemType::NotFound, why));
+        }
+        let list = query.kinds().first().copied().ok_or_else(missing)?;
+        let qualified = name.split_once('/').and_then(|(server, item)| {
+            let mut servers = config.servers.keys();
+            let server = servers.find(|it| it.is_called(server) && board.sees(&owners, it))?;
+            Some((Scope::Server(server.clone()), item))
+        });
+        let unlisted = match &qualified {
+            Some((server, item)) => board.unlisted_candidates((&owners, server), list, item),
+            None => board.unlisted_candidates((&owners, scope), list, name),
+        };
+        let first = unlisted.into_iter().next();
+        first.map(PolicySubject::Unlisted).ok_or_else(missing)
+    }
+
+    /// No server needs to be asked whether it has such a method.
+    fn find_method(&self, config: &Config) -> Result<PolicySubject, Problem> {
+        let invalid = |why: String| Problem::new(ProblemType::InvalidRequest, why);
+        let name = &self.name;
+        let written = name.split_once('/');
+        let (server, method) =
+            written.ok_or_else(|| invalid(format!("`{name}` is not `server/method`")))?;
+        check_vendor_method(method).map_err(invalid)?;
+        let parsed = ServerName::parse(server).ok();
+        let server = parsed.filter(|it| config.servers.contains_key(it));
+        let missing = || Problem::not_found(format_args!("server of `{name}`"));
+        Ok(PolicySubject::Method {
+            server: server.ok_or_else(missing)?,
+            method: method.to_owned(),
+        })
+    }
+}
+
+/// Where the keys of `explanation` are written: what the config does not have is of the store.
+fn places_of(
+    explanation: &Explanation,
+    config: &Config,
+    is_in_config: bool,
+) -> BTreeMap<String, ValuePlace> {
+    let all = config.value_places();
+    let rule = explanation.rule.iter().map(|it| &it.key);
+    let keys = rule
+        .chain(explanation.rates.iter().map(|it| &it.key))
+        .chain(explanation.budgets.iter().map(|it| &it.key));
+    let place = |key: &String| {
+        let below = format!("{key}.");
+        let inner = || all.range(below.clone()..).next();
+        let inner = || inner().filter(|(known, _)| known.starts_with(&below));
+        let found = all.get(key).or_else(|| inner().map(|(_, place)| place));
+        let of_store = || {
+            let is_of_agent = !is_in_config && key.starts_with("agents.");
+            let variables = Vec::new();
+            is_of_agent.then_some(ValuePlace::Store { variables })
+        };
+        Some((key.clone(), found.cloned().or_else(of_store)?))
+    };
+    keys.filter_map(place).collect()
+}

@@ -6,6 +6,7 @@
 
 mod agent_servers;
 mod audit;
+mod budgets;
 mod caller;
 mod config;
 mod entries;
@@ -183,6 +184,7 @@ pub fn openapi() -> Bytes {
 fn router() -> ApiRouter<Arc<ApiState>> {
     ApiRouter::new()
         .merge(audit::routes())
+        .merge(budgets::routes())
         .merge(config::routes())
         .merge(policy::routes())
         .merge(profiles::routes())

@@ -49,6 +49,7 @@ mod agent_rules;
 pub mod arguments;
 mod auth_failures;
 pub mod budget;
+mod budget_list;
 mod call_context;
 pub mod concurrency;
 mod counters;
@@ -71,6 +72,7 @@ mod visibility;
 
 pub use agent_rules::InvalidTerms;
 pub use arguments::ArgumentTest;
+pub use budget_list::{ListedBudget, ShownBudget};
 pub use call_context::CallContext;
 pub use counters::{CallTotals, CallUsage, RefusalCounts};
 pub use explain::{Explanation, ItemQuery, PolicyQuestion, PolicySubject, check_vendor_method};

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
     agents::terms::{BudgetArg, display_budgets},
@@ -15,10 +15,12 @@ use super::{
 };
 use crate::{
     audit::EventKind,
-    auth::Agent,
     clock,
-    config::{Budget as Written, GovernanceConfig, Window},
-    governance::budget::{AppliedBudget, BudgetStatus, Budgets},
+    config::{GovernanceConfig, Window},
+    governance::{
+        ListedBudget,
+        budget::{BudgetStatus, Budgets},
+    },
     money::Micros,
     names::ServerName,
     store::{Account, BudgetSubject, BudgetSubjectKind},
@@ -121,18 +123,6 @@ impl WindowName {
     }
 }
 
-/// A budget and where it is written.
-#[derive(Clone, Debug)]
-struct BudgetLine {
-    kind: &'static str,
-    name: String,
-    subject: BudgetSubject,
-    budget: Written,
-    /// Whether the budget limits anything; else it only says in which window something was spent.
-    limited: bool,
-    source: String,
-}
-
 impl BudgetArgs {
     pub(super) fn run(&self) -> ExitCode {
         match &self.command {
@@ -160,9 +150,12 @@ impl BudgetArgs {
 
 impl BudgetOwner {
     /// The budgets meant; all there are when nobody is named.
-    fn budget_lines(&self, data_dir: &DataDir) -> Result<Vec<BudgetLine>, CommandError> {
+    fn budget_lines(&self, data_dir: &DataDir) -> Result<Vec<ListedBudget>, CommandError> {
         if let Some(name) = &self.agent {
-            return Ok(agent_lines(&*data_dir.agent(name)?, data_dir));
+            return Ok(ListedBudget::of_agent(
+                &*data_dir.agent(name)?,
+                &data_dir.config,
+            ));
         }
         if let Some(name) = &self.team {
             return find_team_lines(name, data_dir);
@@ -170,22 +163,16 @@ impl BudgetOwner {
         if let Some(name) = &self.server {
             return find_server_lines(name, data_dir);
         }
-        let agents = data_dir.agents();
-        let agents = agents.iter().flat_map(|agent| agent_lines(agent, data_dir));
-        let teams = data_dir.config.governance.teams.iter();
-        let teams = teams.flat_map(|(name, budgets)| team_lines(name, budgets));
-        let servers = data_dir.config.servers.iter();
-        let servers = servers.flat_map(|(name, server)| server_lines(name, &server.budget));
-        Ok(agents.chain(teams).chain(servers).collect())
+        Ok(ListedBudget::all(&data_dir.agents(), &data_dir.config))
     }
 
     /// What was spent where no budget of `limited` holds any more: its limit was taken away, or counts
     /// in another window now.
     async fn spent_without_limit(
         &self,
-        limited: &[BudgetLine],
+        limited: &[ListedBudget],
         data_dir: &DataDir,
-    ) -> Result<Vec<BudgetLine>, CommandError> {
+    ) -> Result<Vec<ListedBudget>, CommandError> {
         let agent = self.agent.as_deref().map(|name| data_dir.agent(name));
         let agent = agent
             .transpose()?
@@ -196,36 +183,10 @@ impl BudgetOwner {
             BudgetSubjectKind::Server => self.server.as_deref() == Some(subject.id()),
             BudgetSubjectKind::Team => self.team.as_deref() == Some(subject.id()),
         };
-        let agents = data_dir.agents();
         let accounts = data_dir.store.leases.spent_accounts(clock::now()).await?;
-        let mut owner: Vec<_> = accounts.iter().filter_map(Account::subject).collect();
-        owner.sort_by_key(|(subject, window)| (subject.clone(), window.as_str()));
-        owner.dedup();
-        owner.retain(|(subject, window)| {
-            let mut others = limited.iter();
-            let holds = others.any(|it| it.subject == *subject && it.budget.window == *window);
-            is_meant(subject) && !holds
-        });
-        let lines = owner.into_iter().map(|(subject, window)| {
-            let mut named = agents.iter();
-            let agent = named.find(|agent| BudgetSubject::agent(agent.id) == subject);
-            BudgetLine {
-                kind: match subject.kind() {
-                    BudgetSubjectKind::Agent => "agent",
-                    BudgetSubjectKind::Server => "server",
-                    BudgetSubjectKind::Team => "team",
-                },
-                name: agent.map_or_else(|| subject.id().to_owned(), |agent| agent.name.clone()),
-                subject,
-                budget: Written {
-                    limit: Micros::ZERO,
-                    window,
-                },
-                limited: false,
-                source: String::new(),
-            }
-        });
-        Ok(lines.collect())
+        let mut lines = ListedBudget::without_limit(&accounts, limited, &data_dir.agents());
+        lines.retain(|line| is_meant(&line.subject));
+        Ok(lines)
     }
 
     /// Complains that nobody's budget is meant, or that there is none.
@@ -242,74 +203,21 @@ impl BudgetOwner {
     }
 }
 
-/// The budgets of an agent: its own, or else those of profiles and of everybody.
-fn agent_lines(agent: &Agent, data_dir: &DataDir) -> Vec<BudgetLine> {
-    let line = |source: String| {
-        move |budget: &Written| BudgetLine {
-            kind: "agent",
-            name: agent.name.clone(),
-            subject: BudgetSubject::agent(agent.id),
-            budget: *budget,
-            limited: true,
-            source: source.clone(),
-        }
-    };
-    if let Some(own) = &agent.terms.budget {
-        return own.iter().map(line("agent".to_owned())).collect();
-    }
-    let default = data_dir.config.governance.terms.budget.iter().flatten();
-    let mut lines: Vec<BudgetLine> = default.map(line("default".to_owned())).collect();
-    for (name, profile) in &data_dir.config.profiles {
-        let may_use = agent.profiles.as_ref().is_none_or(|may| may.contains(name));
-        let budgets = profile.terms.budget.iter().flatten();
-        lines.extend(
-            budgets
-                .filter(|_| may_use)
-                .map(line(format!("profile {name}"))),
-        );
-    }
-    lines
-}
-
-fn team_lines(name: &str, budgets: &[Written]) -> Vec<BudgetLine> {
-    let line = |budget: &Written| BudgetLine {
-        kind: "team",
-        name: name.to_owned(),
-        subject: BudgetSubject::team(name),
-        budget: *budget,
-        limited: true,
-        source: "team".to_owned(),
-    };
-    budgets.iter().map(line).collect()
-}
-
-fn server_lines(name: &ServerName, budgets: &[Written]) -> Vec<BudgetLine> {
-    let line = |budget: &Written| BudgetLine {
-        kind: "server",
-        name: name.to_string(),
-        subject: BudgetSubject::server(name),
-        budget: *budget,
-        limited: true,
-        source: "server".to_owned(),
-    };
-    budgets.iter().map(line).collect()
-}
-
-fn find_team_lines(name: &str, data_dir: &DataDir) -> Result<Vec<BudgetLine>, CommandError> {
+fn find_team_lines(name: &str, data_dir: &DataDir) -> Result<Vec<ListedBudget>, CommandError> {
     let teams = &data_dir.config.governance.teams;
     if let Some(budgets) = teams.get(name) {
-        return Ok(team_lines(name, budgets));
+        return Ok(ListedBudget::of_team(name, budgets));
     }
     let known: Vec<&str> = teams.keys().map(String::as_str).collect();
     let otherwise = "team budgets are set in `[governance.teams]`";
     Err(unknown_name("budget of a team", name, &known, otherwise))
 }
 
-fn find_server_lines(name: &str, data_dir: &DataDir) -> Result<Vec<BudgetLine>, CommandError> {
+fn find_server_lines(name: &str, data_dir: &DataDir) -> Result<Vec<ListedBudget>, CommandError> {
     let servers = &data_dir.config.servers;
     let found = servers.iter().find(|(server, _)| server.as_str() == name);
     if let Some((name, server)) = found {
-        return Ok(server_lines(name, &server.budget));
+        return Ok(ListedBudget::of_server(name, &server.budget));
     }
     let known: Vec<&str> = servers.keys().map(ServerName::as_str).collect();
     Err(unknown_name(
@@ -339,15 +247,14 @@ impl Show {
         let mut found = Vec::new();
         let unlimited = self.whose.spent_without_limit(&lines, data_dir).await?;
         for line in lines.into_iter().chain(unlimited) {
-            let applied = AppliedBudget::new(line.subject.clone(), line.budget);
-            let standing = budgets.status(&applied, clock::now()).await?;
+            let standing = line.status(&budgets, clock::now()).await?;
             // What was spent before a reset is nobody's concern any more.
-            if line.limited || standing.spent > Micros::ZERO {
+            if line.limit.is_some() || standing.spent > Micros::ZERO {
                 found.push((line, standing));
             }
         }
         let code = if self.json {
-            let shown = found.iter().map(|(line, standing)| to_json(line, standing));
+            let shown = found.iter().map(|(line, standing)| line.show(standing));
             print_json(&shown.collect::<Vec<_>>())
         } else {
             if found
@@ -362,27 +269,32 @@ impl Show {
     }
 }
 
+fn kind_of(line: &ListedBudget) -> &'static str {
+    line.subject.kind().as_str()
+}
+
 /// What calls under way, and processes for the next ones, may still spend.
 fn unspent_reserve(standing: &BudgetStatus) -> Micros {
     standing.held.saturating_add(standing.elsewhere)
 }
 
-fn budgets_table(found: &[(BudgetLine, BudgetStatus)]) -> TextTable<9> {
+fn budgets_table(found: &[(ListedBudget, BudgetStatus)]) -> TextTable<9> {
     let mut table = TextTable::new([
         "OF", "NAME", "WINDOW", "LIMIT", "SPENT", "LEFT", "HELD", "ENDS", "FROM",
     ]);
     for (line, standing) in found {
         let ends = standing.ends.map(|at| format!("{at:.0}"));
-        let (limit, left) = if line.limited {
-            let left = standing.limit.saturating_sub(standing.spent);
-            (standing.limit.to_decimal(), left.to_decimal())
-        } else {
-            ("none".to_owned(), String::new())
+        let (limit, left) = match line.limit {
+            Some(limit) => {
+                let left = limit.saturating_sub(standing.spent);
+                (limit.to_decimal(), left.to_decimal())
+            }
+            None => ("none".to_owned(), String::new()),
         };
         table.add([
-            line.kind.to_owned(),
+            kind_of(line).to_owned(),
             line.name.clone(),
-            line.budget.window.as_str().to_owned(),
+            line.window.as_str().to_owned(),
             limit,
             standing.spent.to_decimal(),
             left,
@@ -392,27 +304,6 @@ fn budgets_table(found: &[(BudgetLine, BudgetStatus)]) -> TextTable<9> {
         ]);
     }
     table
-}
-
-fn to_json(line: &BudgetLine, standing: &BudgetStatus) -> Value {
-    let limit = line.limited.then_some(standing.limit);
-    let left = limit.map(|limit| limit.saturating_sub(standing.spent));
-    json!({
-        "of": line.kind,
-        "name": line.name,
-        "from": line.source,
-        "window": line.budget.window.as_str(),
-        "account": standing.account.as_str(),
-        "limit": limit.map(|limit| limit.to_string()),
-        "limit_micros": limit.map(Micros::get),
-        "spent": standing.spent.to_string(),
-        "spent_micros": standing.spent.get(),
-        "held_micros": standing.held.get(),
-        "elsewhere_micros": standing.elsewhere.get(),
-        "left": left.map(|left| left.to_string()),
-        "left_micros": left.map(Micros::get),
-        "ends": standing.ends.map(format_time),
-    })
 }
 
 impl SetArgs {
@@ -453,10 +344,10 @@ impl ResetArgs {
         } else {
             self.whose.budget_lines(data_dir)?
         };
-        lines.retain(|line| wanted.is_none_or(|window| window == line.budget.window));
+        lines.retain(|line| wanted.is_none_or(|window| window == line.window));
         // Several budgets of one window share an account.
-        lines.sort_by_key(|line| line.budget.window.as_str());
-        lines.dedup_by_key(|line| line.budget.window);
+        lines.sort_by_key(|line| line.window.as_str());
+        lines.dedup_by_key(|line| line.window);
         if lines.is_empty() {
             return Err(self.whose.no_budget_error());
         }
@@ -466,7 +357,7 @@ impl ResetArgs {
         let reset = async {
             let budgets = Budgets::new(data_dir.store.leases.clone(), CLI_CHAIN);
             for line in &lines {
-                let window = line.budget.window;
+                let window = line.window;
                 let account = budgets.reset(&line.subject, window, &self.reason, now);
                 accounts.push(account.await?);
             }
@@ -476,25 +367,25 @@ impl ResetArgs {
         Ok(exit_code(self.report(&lines, &accounts, now), is_notified))
     }
 
-    fn audit_note(&self, line: &BudgetLine) -> AuditNote {
+    fn audit_note(&self, line: &ListedBudget) -> AuditNote {
         AuditNote {
             event: EventKind::BudgetChanged,
-            subject: match line.kind {
+            subject: match kind_of(line) {
                 "agent" => line.name.clone(),
                 kind => format!("{kind} {}", line.name),
             },
-            detail: format!("reset {}: {}", line.budget.window.as_str(), self.reason),
+            detail: format!("reset {}: {}", line.window.as_str(), self.reason),
         }
     }
 
-    fn report(&self, lines: &[BudgetLine], accounts: &[Account], now: Timestamp) -> ExitCode {
+    fn report(&self, lines: &[ListedBudget], accounts: &[Account], now: Timestamp) -> ExitCode {
         let both = lines.iter().zip(accounts);
         if self.json {
             let shown = both.map(|(line, account)| {
                 json!({
-                    "of": line.kind,
+                    "of": kind_of(line),
                     "name": line.name,
-                    "window": line.budget.window.as_str(),
+                    "window": line.window.as_str(),
                     "account": account.as_str(),
                     "reset": format_time(now),
                     "reason": self.reason,
@@ -503,7 +394,7 @@ impl ResetArgs {
             return print_json(&shown.collect::<Vec<_>>());
         }
         let lines = both.map(|(line, _)| {
-            let (of, name, window) = (line.kind, &line.name, line.budget.window.as_str());
+            let (of, name, window) = (kind_of(line), &line.name, line.window.as_str());
             format!("{of} `{name}`: reset the budget for `{window}` to 0.00\n")
         });
         print(&lines.collect::<Vec<_>>().concat())

@@ -3,6 +3,7 @@
 
 mod agent_servers;
 mod audit;
+mod budgets;
 mod config;
 mod events;
 mod harness;

@@ -40,6 +40,8 @@ const TABLE: &[(&str, [u16; 6])] = &[
     ("listAuditRecords", [401, 403, 403, 403, IN, IN]),
     ("listOwnAuditRecords", [401, IN, IN, IN, IN, IN]),
     ("verifyAudit", [401, 403, 403, 403, IN, IN]),
+    ("listBudgets", [401, 403, 403, 403, IN, IN]),
+    ("resetBudget", [401, 403, 403, 403, 403, IN]),
     ("exportConfig", [401, 403, 403, 403, 403, IN]),
     ("getConfig", [401, 403, 403, 403, IN, IN]),
     ("validateConfig", [401, 403, 403, 403, IN, IN]),
@@ -71,6 +73,7 @@ const TABLE: &[(&str, [u16; 6])] = &[
 
 /// What the parameters of paths stand for: something of the workspace `science`, where that may own one.
 const PARAMETERS: &[(&str, &str)] = &[
+    ("budget", "team:nothing:day"),
     ("id", "inv_0"),
     ("profile", "nothing"),
     ("server", "own"),

@@ -6,6 +6,7 @@
 
 mod agent_servers;
 mod audit;
+mod audit_follow;
 mod budgets;
 mod caller;
 mod config;
@@ -184,6 +185,7 @@ pub fn openapi() -> Bytes {
 fn router() -> ApiRouter<Arc<ApiState>> {
     ApiRouter::new()
         .merge(audit::routes())
+        .merge(audit_follow::routes())
         .merge(budgets::routes())
         .merge(config::routes())
         .merge(policy::routes())

@@ -39,7 +39,7 @@ pub use files::{ChainId, InvalidChainId};
 pub use flood_meter::{FloodMeter, FloodSum, SUM_INTERVAL};
 pub use hash_chain::{Hash, InvalidHash};
 pub use read::export::{ExportFormat, export};
-pub use read::latest_records::latest_records;
+pub use read::latest_records::{NewRecords, latest_records, new_records};
 pub use read::query::{
     FOLLOW_BATCH_MAX, FOLLOW_INTERVAL, Follow, FoundRecord, Query, RecordFilter,
 };

@@ -36,7 +36,7 @@ mod tests;
 
 pub use agents::{AgentStore, StoredAgent};
 pub use audit_index::{
-    AuditIndex, IndexFilter, IndexedPlace, IndexedRecord, IndexedSegment, SegmentMark,
+    AuditIndex, IndexFilter, IndexedPlace, IndexedRecord, IndexedSegment, NewPlaces, SegmentMark,
 };
 pub use entries::{EntryStore, EntryWrite, StoredEntry};
 pub use grants::{

@@ -227,7 +227,7 @@ fn write_lines(records: Query, chunks: &mpsc::Sender<io::Result<Bytes>>) {
 }
 
 impl AuditFilter {
-    fn resolve(self) -> Result<RecordFilter, Problem> {
+    pub(super) fn resolve(self) -> Result<RecordFilter, Problem> {
         let invalid = |what: &str, why: String| {
             Problem::new(ProblemType::InvalidRequest, format!("`{what}`: {why}"))
         };
@@ -314,7 +314,7 @@ fn to_resource(found: &FoundRecord) -> AuditRecord {
     AuditRecord(serde_json::from_slice(&found.entry.line).unwrap_or_default())
 }
 
-fn log_dir(state: &ApiState) -> PathBuf {
+pub(super) fn log_dir(state: &ApiState) -> PathBuf {
     state.data_dir.join("audit")
 }
 
@@ -322,11 +322,11 @@ fn failed(error: &AuditError) -> Problem {
     Problem::new(ProblemType::InternalError, error.to_string())
 }
 
-fn lagging(error: &IndexLag) -> Problem {
+pub(super) fn lagging(error: &IndexLag) -> Problem {
     Problem::new(ProblemType::InternalError, error.to_string())
 }
 
-fn no_index() -> Problem {
+pub(super) fn no_index() -> Problem {
     let detail = "this gateway has no store, so that the audit has no index; see `data_dir`";
     Problem::new(ProblemType::InternalError, detail)
 }

@@ -14,6 +14,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use http::{HeaderValue, header};
 use indexmap::IndexMap;
 use serde_json::{Value, json};
@@ -47,7 +48,8 @@ impl Default for EventStreams {
 }
 
 impl EventStreams {
-    fn permit(&self) -> Result<OwnedSemaphorePermit, Problem> {
+    /// Room for one more stream.
+    pub(super) fn permit(&self) -> Result<OwnedSemaphorePermit, Problem> {
         let permit = Arc::clone(&self.0).try_acquire_owned();
         permit.map_err(|_| {
             let detail = format!("there are {STREAMS_MAX} streams of events already; end one");
@@ -81,7 +83,9 @@ pub(super) async fn events(
 ) -> Result<SseResponse, Problem> {
     let permit = state.event_streams.permit()?;
     let mut seen = SeenState::default();
-    Ok(stream(state, permit, move |state| seen.look(state)))
+    Ok(stream(state, permit, move |state: &ApiState| {
+        seen.look(state)
+    }))
 }
 
 /// What a server writes to stderr, a line an event (`stderr`); first the last lines that it wrote.
@@ -93,7 +97,7 @@ pub(super) async fn stderr(
     let name = ShownServers::read(&state).find(&path.server)?;
     let permit = state.event_streams.permit()?;
     let mut last = 0;
-    Ok(stream(state, permit, move |state| {
+    Ok(stream(state, permit, move |state: &ApiState| {
         let Some(backend) = state.proxy.backends().get(&name) else {
             return String::new();
         };
@@ -155,15 +159,28 @@ fn event(name: &str, data: &Value) -> String {
     format!("event: {name}\ndata: {data}\n\n")
 }
 
-/// A stream of what `look` finds, until the gateway stops; a comment keeps it alive where that is nothing.
-fn stream<L: FnMut(&ApiState) -> String + Send + 'static>(
+/// What a stream tells of.
+pub(super) trait EventSource: Send + 'static {
+    /// The events since the last time, as text; `None` ends the stream.
+    fn next_events<'a>(&'a mut self, state: &'a ApiState) -> BoxFuture<'a, Option<String>>;
+}
+
+impl<L: FnMut(&ApiState) -> String + Send + 'static> EventSource for L {
+    fn next_events<'a>(&'a mut self, state: &'a ApiState) -> BoxFuture<'a, Option<String>> {
+        let text = self(state);
+        Box::pin(async { Some(text) })
+    }
+}
+
+/// A stream of what `source` tells, until the gateway stops; a comment keeps it alive where that is nothing.
+pub(super) fn stream(
     state: Arc<ApiState>,
     permit: OwnedSemaphorePermit,
-    look: L,
+    source: impl EventSource,
 ) -> SseResponse {
     let begin = StreamState {
         state,
-        look,
+        source,
         last_sent: None,
         _permit: permit,
     };
@@ -174,16 +191,16 @@ fn stream<L: FnMut(&ApiState) -> String + Send + 'static>(
 /// A stream between two chunks.
 struct StreamState<L> {
     state: Arc<ApiState>,
-    look: L,
+    source: L,
     /// When something was last sent.
     last_sent: Option<Instant>,
     _permit: OwnedSemaphorePermit,
 }
 
-impl<L: FnMut(&ApiState) -> String> StreamState<L> {
+impl<L: EventSource> StreamState<L> {
     async fn next_chunk(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
         while !self.state.proxy.is_draining() {
-            let text = (self.look)(&self.state);
+            let text = self.source.next_events(&self.state).await?;
             let keep_alive = self.state.proxy.settings().keep_alive;
             let is_silent = self.last_sent.is_none_or(|at| at.elapsed() >= keep_alive);
             if !text.is_empty() || is_silent {

@@ -156,7 +156,7 @@ impl OperationInput for ChangeOptions {
 }
 
 /// Adds a header that need not be sent.
-fn describe_header(
+pub(super) fn describe_header(
     ctx: &mut GenContext,
     operation: &mut Operation,
     (name, description): (&str, &str),

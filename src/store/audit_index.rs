@@ -68,6 +68,15 @@ pub struct IndexedPlace {
     pub offset: u64,
 }
 
+/// What came into the index after some record.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct NewPlaces {
+    /// Where the records stand, each with its number: they are numbered as they come.
+    pub places: Vec<(i64, IndexedPlace)>,
+    /// The number up to which was looked.
+    pub end: i64,
+}
+
 /// How far a segment is indexed.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct SegmentMark {
@@ -114,6 +123,15 @@ pub trait AuditIndex: std::fmt::Debug + Send + Sync {
         filter: &'a IndexFilter,
         count: usize,
     ) -> BoxFuture<'a, Result<Vec<IndexedPlace>, StoreError>>;
+
+    /// The first records that match and came into the index after the one with the number `after`, in this order; at
+    /// most `count`. Without a number there are none, and the end is the number of the last record.
+    fn find_after<'a>(
+        &'a self,
+        filter: &'a IndexFilter,
+        after: Option<i64>,
+        count: usize,
+    ) -> BoxFuture<'a, Result<NewPlaces, StoreError>>;
 
     /// Forgets what lies beyond `length` in a segment, provided that it is still indexed as far as
     /// `mark` says and `confirm_truncated` agrees; whether it did. While `confirm_truncated` is asked nobody else can

@@ -14,6 +14,8 @@ use crate::{
     names::{AgentId, ProfileName, SecretName, ServerName, TaskHash},
 };
 
+mod audit_size;
+
 macro_rules! contract {
     ($module:ident, $open:path) => {
         mod $module {

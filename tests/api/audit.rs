@@ -107,3 +107,70 @@ async fn the_log_is_exported_and_verified() {
     assert_eq!(verified.body["faults"], json!([]));
     api.stop().await;
 }
+
+/// Opens the stream of records, after the event `last` where that is given.
+async fn open_stream(api: &TestApi, query: &str, last: Option<&str>) -> reqwest::Response {
+    let request = api.request(Method::GET, &format!("/audit/follow{query}"));
+    let mut request = request.bearer_auth(crate::harness::ADMIN_KEY);
+    if let Some(last) = last {
+        request = request.header("last-event-id", last);
+    }
+    request.send().await.unwrap()
+}
+
+/// The ids and records of the next `count` events.
+async fn read_events(stream: &mut reqwest::Response, count: usize) -> Vec<(String, Value)> {
+    let mut text = String::new();
+    let read = async {
+        while text.matches("\ndata: ").count() < count {
+            let chunk = stream.chunk().await.unwrap().unwrap();
+            text.push_str(&String::from_utf8_lossy(&chunk));
+        }
+    };
+    let came = tokio::time::timeout(std::time::Duration::from_secs(20), read).await;
+    assert!(came.is_ok(), "not {count} events in {text}");
+    let events = text.split("\n\n").filter_map(|event| {
+        let event = event.strip_prefix("event: record\nid: ")?;
+        let (id, data) = event.split_once("\ndata: ")?;
+        Some((id.to_owned(), serde_json::from_str(data).unwrap()))
+    });
+    events.collect()
+}
+
+#[tokio::test]
+async fn records_are_followed_without_a_gap() {
+    let api = TestApi::start("").await;
+    call(&api, 2).await;
+    listed(&api, "/audit", 2).await;
+    let mut stream = open_stream(&api, "", None).await;
+    assert_eq!(stream.headers()["content-type"], "text/event-stream");
+    call(&api, 3).await;
+    let first = read_events(&mut stream, 3).await;
+    assert_eq!(first.len(), 3, "those before are not among them");
+    assert_eq!(first[0].1["server"], "own");
+    drop(stream);
+    call(&api, 2).await;
+    let all = listed(&api, "/audit", 7).await;
+    let expect: Vec<&Value> = all["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| &it["id"])
+        .collect();
+    // After the second of them, then from the beginning.
+    let mut again = open_stream(&api, "", Some(&first[1].0)).await;
+    let later = read_events(&mut again, 3).await;
+    let mut seen: Vec<&Value> = later.iter().map(|it| &it.1["id"]).collect();
+    seen.reverse();
+    assert_eq!(seen, expect[..3]);
+    let mut whole = open_stream(&api, "?agent=reader&tool=echo", Some("0")).await;
+    assert_eq!(read_events(&mut whole, 7).await.len(), 7);
+    let mut none = open_stream(&api, "?agent=nobody", Some("0")).await;
+    let first = none.chunk().await.unwrap().unwrap();
+    assert!(first.starts_with(b":"), "{first:?}");
+    for wrong in ["-1", "x"] {
+        let refused = open_stream(&api, "", Some(wrong)).await;
+        assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
+    }
+    api.stop().await;
+}

@@ -36,6 +36,7 @@ const IN: u16 = 0;
 /// What each of the [`CALLERS`] meets at each operation.
 const TABLE: &[(&str, [u16; 6])] = &[
     ("exportAuditRecords", [401, 403, 403, 403, IN, IN]),
+    ("followAuditRecords", [401, 403, 403, 403, IN, IN]),
     ("getAuditRecord", [401, 403, 403, 403, IN, IN]),
     ("listAuditRecords", [401, 403, 403, 403, IN, IN]),
     ("listOwnAuditRecords", [401, IN, IN, IN, IN, IN]),

@@ -1,7 +1,7 @@
 //! Finding the latest records, or that of one invocation, with the help of the index: only lines that
 //! are wanted are read.
 
-use std::path::Path;
+use std::{collections::HashMap, path::Path};
 
 use tokio::task::spawn_blocking;
 
@@ -26,7 +26,59 @@ pub async fn latest_records(
     filter: &RecordFilter,
     count: usize,
 ) -> Result<Vec<FoundRecord>, IndexLag> {
-    let all = IndexFilter {
+    let places = index.find(&to_index_filter(filter), count).await?;
+    let (directory, filter) = (directory.to_owned(), filter.clone());
+    let found = spawn_blocking(move || read_places(&directory, places, &filter));
+    Ok(found.await.map_err(|_| IndexLag::ReaderPanicked)??)
+}
+
+/// Records in the order in which they came into the index.
+#[derive(Clone, Debug)]
+pub struct NewRecords {
+    /// Each with its number.
+    pub records: Vec<(i64, FoundRecord)>,
+    /// The number up to which was looked: what is new comes after it.
+    pub end: i64,
+}
+
+/// The first records that the filter wants and that came into the index after the one with the number `after`; at
+/// most `count`. Without a number there are none, and the end is where those begin that are written from now on.
+///
+/// # Errors
+/// As [`latest_records`].
+pub async fn new_records(
+    directory: &Path,
+    index: &dyn AuditIndex,
+    filter: &RecordFilter,
+    after: Option<i64>,
+    count: usize,
+) -> Result<NewRecords, IndexLag> {
+    let new = index
+        .find_after(&to_index_filter(filter), after, count)
+        .await?;
+    let mut numbers = HashMap::new();
+    let places = new.places.into_iter().map(|(number, place)| {
+        let key = (place.chain.clone(), place.segment, place.offset);
+        numbers.insert(key, number);
+        place
+    });
+    let places: Vec<_> = places.collect();
+    let (directory, filter) = (directory.to_owned(), filter.clone());
+    let found = spawn_blocking(move || read_places(&directory, places, &filter));
+    let found = found.await.map_err(|_| IndexLag::ReaderPanicked)??;
+    let numbered = found.into_iter().filter_map(|found| {
+        let at = found.entry.position;
+        let key = (at.chain.to_string(), u64::from(at.segment), at.offset);
+        Some((*numbers.get(&key)?, found))
+    });
+    let mut records: Vec<_> = numbered.collect();
+    records.sort_by_key(|(number, _)| *number);
+    let end = new.end;
+    Ok(NewRecords { records, end })
+}
+
+fn to_index_filter(filter: &RecordFilter) -> IndexFilter {
+    IndexFilter {
         agent: filter.agent.clone().map(truncate_term),
         server: filter.server.clone().map(truncate_term),
         tool: filter.tool.clone().map(truncate_term),
@@ -34,11 +86,7 @@ pub async fn latest_records(
         since: filter.since,
         until: filter.until,
         invocation: filter.id.map(|id| id.0),
-    };
-    let places = index.find(&all, count).await?;
-    let (directory, filter) = (directory.to_owned(), filter.clone());
-    let found = spawn_blocking(move || read_places(&directory, places, &filter));
-    Ok(found.await.map_err(|_| IndexLag::ReaderPanicked)??)
+    }
 }
 
 /// The records at `places` that the filter wants, by time. A segment may be gone that the index

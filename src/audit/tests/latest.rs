@@ -15,7 +15,8 @@ use crate::{
     },
     names::{AgentId, InvocationId},
     store::{
-        AuditIndex, IndexFilter, IndexedPlace, IndexedSegment, SegmentMark, Store, StoreError,
+        AuditIndex, IndexFilter, IndexedPlace, IndexedSegment, NewPlaces, SegmentMark, Store,
+        StoreError,
     },
 };
 
@@ -255,6 +256,15 @@ impl AuditIndex for Busy {
         count: usize,
     ) -> BoxFuture<'a, Result<Vec<IndexedPlace>, StoreError>> {
         self.index.find(filter, count)
+    }
+
+    fn find_after<'a>(
+        &'a self,
+        filter: &'a IndexFilter,
+        after: Option<i64>,
+        count: usize,
+    ) -> BoxFuture<'a, Result<NewPlaces, StoreError>> {
+        self.index.find_after(filter, after, count)
     }
 
     fn truncate_segment<'a>(

@@ -7,7 +7,8 @@ use sqlx::{QueryBuilder, Sqlite as Db};
 
 use super::{Sqlite, begin};
 use crate::store::{
-    AuditIndex, IndexFilter, IndexedPlace, IndexedRecord, IndexedSegment, SegmentMark, StoreError,
+    AuditIndex, IndexFilter, IndexedPlace, IndexedRecord, IndexedSegment, NewPlaces, SegmentMark,
+    StoreError,
 };
 
 /// Adds what is new of a segment, or raises how far it is known.
@@ -91,6 +92,46 @@ impl AuditIndex for Sqlite {
                     offset: offset.cast_unsigned(),
                 });
             Ok(places.collect())
+        })
+    }
+
+    fn find_after<'a>(
+        &'a self,
+        filter: &'a IndexFilter,
+        after: Option<i64>,
+        count: usize,
+    ) -> BoxFuture<'a, Result<NewPlaces, StoreError>> {
+        Box::pin(async move {
+            let failed = |error| self.map_error("reading the index of the audit", error);
+            let last: i64 = sqlx::query_scalar("SELECT coalesce(max(seq), 0) FROM audit_records")
+                .fetch_one(&self.reader)
+                .await
+                .map_err(failed)?;
+            // A number that was never given out is of another index.
+            let Some(after) = after.map(|after| if after > last { 0 } else { after }) else {
+                let places = Vec::new();
+                return Ok(NewPlaces { places, end: last });
+            };
+            let rows: Vec<(i64, String, i64, i64)> = news_query(filter, (after, last), count)
+                .build_query_as()
+                .fetch_all(&self.reader)
+                .await
+                .map_err(failed)?;
+            let is_full = rows.len() == count;
+            let places: Vec<_> = rows
+                .into_iter()
+                .map(|(seq, chain, segment, offset)| {
+                    let (segment, offset) = (segment.cast_unsigned(), offset.cast_unsigned());
+                    let place = IndexedPlace {
+                        chain,
+                        segment,
+                        offset,
+                    };
+                    (seq, place)
+                })
+                .collect();
+            let end = places.last().filter(|_| is_full).map_or(last, |it| it.0);
+            Ok(NewPlaces { places, end })
         })
     }
 
@@ -180,24 +221,85 @@ fn to_micros(time: Timestamp) -> i64 {
     time.as_microsecond()
 }
 
+/// What is found: the latest of the `branches`, each of which an index leads to. A record may be in two.
 fn find_query(filter: &IndexFilter, count: usize) -> QueryBuilder<Db> {
+    let count = i64::try_from(count).unwrap_or(i64::MAX);
+    let order = " ORDER BY ts_us DESC, segment DESC, first_byte DESC LIMIT ";
+    let mut query = QueryBuilder::new("SELECT it.chain, it.segment, first_byte FROM (");
+    for (number, (agent, tool)) in branches(filter).into_iter().enumerate() {
+        if number > 0 {
+            query.push(" UNION ");
+        }
+        let columns =
+            "SELECT * FROM (SELECT ts_us, segment, first_byte FROM audit_records WHERE true";
+        query.push(columns);
+        for (column, value) in agent.into_iter().chain(tool) {
+            query
+                .push(format_args!(" AND {column} = "))
+                .push_bind(value);
+        }
+        push_conditions(&mut query, filter);
+        query.push(order).push_bind(count).push(")");
+    }
+    query.push(") AS record JOIN audit_segments AS it ON it.id = record.segment");
+    query.push(" ORDER BY ts_us DESC, record.segment DESC, first_byte DESC LIMIT ");
+    query.push_bind(count);
+    query
+}
+
+/// What is new among the numbers after the first and up to the second of `span`.
+fn news_query(filter: &IndexFilter, (after, last): (i64, i64), count: usize) -> QueryBuilder<Db> {
     let mut query = QueryBuilder::new(
-        "SELECT it.chain, it.segment, first_byte FROM audit_records AS record \
-         JOIN audit_segments AS it ON it.id = record.segment WHERE true",
+        "SELECT seq, it.chain, it.segment, first_byte FROM audit_records AS record NOT INDEXED \
+         JOIN audit_segments AS it ON it.id = record.segment WHERE seq > ",
     );
+    query.push_bind(after).push(" AND seq <= ").push_bind(last);
     if let Some(agent) = &filter.agent {
         query.push(" AND (agent_name = ").push_bind(agent);
         query.push(" OR agent_id = ").push_bind(agent).push(")");
-    }
-    if let Some(server) = &filter.server {
-        query.push(" AND server = ").push_bind(server);
     }
     if let Some(tool) = &filter.tool {
         query.push(" AND (tool = ").push_bind(tool);
         query.push(" OR exposed = ").push_bind(tool).push(")");
     }
+    push_conditions(&mut query, filter);
+    query.push(" ORDER BY seq LIMIT ");
+    query.push_bind(i64::try_from(count).unwrap_or(i64::MAX));
+    query
+}
+
+/// A column and what must stand there.
+type WantedValue<'f> = (&'static str, &'f str);
+
+/// What is wanted, as alternatives without an `OR`, for which no index would be of use.
+fn branches(filter: &IndexFilter) -> Vec<(Option<WantedValue<'_>>, Option<WantedValue<'_>>)> {
+    let tools = either(["tool", "exposed"], filter.tool.as_ref());
+    let agents = either(["agent_id", "agent_name"], filter.agent.as_ref());
+    let all = agents.into_iter();
+    all.flat_map(|agent| tools.iter().map(move |tool| (agent, *tool)))
+        .collect()
+}
+
+/// That one of `columns` has what is wanted, if anything is.
+fn either<'f>(
+    columns: [&'static str; 2],
+    wanted: Option<&'f String>,
+) -> Vec<Option<WantedValue<'f>>> {
+    match wanted {
+        Some(wanted) => columns
+            .map(|column| Some((column, wanted.as_str())))
+            .to_vec(),
+        None => vec![None],
+    }
+}
+
+/// The conditions that hold in every branch.
+fn push_conditions(query: &mut QueryBuilder<Db>, filter: &IndexFilter) {
+    if let Some(server) = &filter.server {
+        query.push(" AND server = ").push_bind(server.clone());
+    }
     if let Some(decision) = &filter.decision {
-        query.push(" AND decision = ").push_bind(decision);
+        query.push(" AND decision = ").push_bind(decision.clone());
     }
     if let Some(since) = filter.since {
         query.push(" AND ts_us >= ").push_bind(to_micros(since));
@@ -209,7 +311,4 @@ fn find_query(filter: &IndexFilter, count: usize) -> QueryBuilder<Db> {
         let id = invocation.as_bytes().to_vec();
         query.push(" AND invocation = ").push_bind(id);
     }
-    query.push(" ORDER BY ts_us DESC, record.segment DESC, first_byte DESC LIMIT ");
-    query.push_bind(i64::try_from(count).unwrap_or(i64::MAX));
-    query
 }

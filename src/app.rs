@@ -17,7 +17,9 @@ mod server_trial;
 mod sign_in_command;
 mod storage;
 
+pub(crate) use entry_writer::{check as check_change, plan as plan_change};
 pub(crate) use identity::apply as apply_identity;
+pub(crate) use server_trial::run as try_server;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -130,8 +132,8 @@ impl GatewayCore {
         spawn_session_sweep(&proxy, &tasks);
         let reloader = Reloader::new(config, &proxy, &status, &storage, &tasks);
         let reloader = Arc::new(reloader);
-        let entry_writer = EntryWriter::new(&reloader, &storage, launcher);
-        let control = Control::new(&storage, &proxy, &status, &tasks);
+        let entry_writer = Arc::new(EntryWriter::new(&reloader, &storage, launcher));
+        let control = Control::new((&storage, &entry_writer), &proxy, &status, &tasks);
         if storage.has_store() {
             control.listen();
         }
@@ -144,7 +146,7 @@ impl GatewayCore {
             control,
             aborting: CancellationToken::new(),
             reloader,
-            entry_writer: Arc::new(entry_writer),
+            entry_writer,
         })
     }
 

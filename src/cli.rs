@@ -13,12 +13,14 @@ mod completions;
 mod config_export;
 mod data_dir;
 mod doctor;
+mod entries;
 mod gateway;
 mod gateway_target;
 mod keys;
 mod list;
 mod login;
 mod login_code;
+mod offline_api;
 mod output;
 mod policy;
 mod qualified_names;
@@ -101,6 +103,8 @@ enum Command {
     LoginCode(login_code::LoginCodeArgs),
     /// Explain effective policies
     Policy(policy::PolicyArgs),
+    /// Show profiles, and change those of the store
+    Profile(entries::ProfileArgs),
     /// Print the JSON Schema of the config
     Schema {
         /// Print the OpenAPI description of the admin API instead
@@ -111,6 +115,8 @@ enum Command {
     Secret(secret::SecretArgs),
     /// Run the gateway over HTTP
     Serve(serve::Serve),
+    /// Show servers, and change those of the store
+    Server(entries::ServerArgs),
     /// List and revoke what people granted to OAuth clients
     SignIns(sign_ins::SignInsArgs),
     /// Run the gateway for one client on stdin and stdout
@@ -146,6 +152,8 @@ pub fn run() -> ExitCode {
         Command::Logout(logout) => logout.run(),
         Command::LoginCode(login_code) => login_code.run(),
         Command::Policy(policy) => policy.run(),
+        Command::Profile(profile) => profile.run(),
+        Command::Server(server) => server.run(),
         Command::Schema { openapi: true } => {
             print(&format!("{}\n", String::from_utf8_lossy(&api::openapi())))
         }

@@ -6,9 +6,10 @@ use jiff::Timestamp;
 
 use crate::{
     config::{
-        ConfigEntry, ConfigErrors, EntryKey, LoadedConfig, ReadSecrets, SecretKeyPlace, StoreReader,
+        Config, ConfigEntry, ConfigErrors, EntryKey, LoadedConfig, ReadSecrets, SecretKeyPlace,
+        StoreReader,
     },
-    store::StoreError,
+    store::{EntryWrite, Store, StoreError, StoredEntry},
     store_reader::DataDirReader,
 };
 
@@ -67,6 +68,9 @@ pub enum ChangeError {
     /// writes to a file at this moment; the operator mends that.
     #[error("the change is stored and counts once the config can be read again: {0}")]
     NotApplied(String),
+    /// The audit cannot record it; the operator mends that.
+    #[error("the change cannot be recorded: {0}")]
+    NotRecorded(String),
     /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -113,6 +117,75 @@ impl EntryChange {
             }),
             (None, Some(at)) => drop(entries.remove(at)),
             (None, None) => {}
+        }
+    }
+
+    /// Checks that it may be made to what the files of `config` say and to `stored`, the entries of the store.
+    ///
+    /// # Errors
+    /// [`ChangeError::Exists`], [`ChangeError::InFile`], [`ChangeError::Missing`], [`ChangeError::Conflict`].
+    pub fn check_precondition(
+        &self,
+        config: &Config,
+        stored: &[StoredEntry],
+    ) -> Result<(), ChangeError> {
+        let key = &self.key;
+        if let Some(place) = config.entries.in_files.get(key) {
+            return Err(match self.precondition {
+                EntryPrecondition::Absent => ChangeError::Exists(key.clone()),
+                EntryPrecondition::Present | EntryPrecondition::Version(_) => ChangeError::InFile {
+                    key: key.clone(),
+                    place: place.to_string(),
+                },
+            });
+        }
+        let found = stored.iter().find(|stored| stored.entry.key == *key);
+        match (self.precondition, found) {
+            (EntryPrecondition::Absent, Some(_)) => Err(ChangeError::Exists(key.clone())),
+            (EntryPrecondition::Present | EntryPrecondition::Version(_), None) => {
+                Err(ChangeError::Missing(key.clone()))
+            }
+            (EntryPrecondition::Version(version), Some(found)) if version != found.changed => {
+                Err(ChangeError::Conflict {
+                    key: key.clone(),
+                    current: found.changed,
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes it to `store`; the version that the entry has `now`.
+    ///
+    /// # Errors
+    /// Those of the store, and of what somebody else has changed meanwhile.
+    pub async fn write(&self, store: &Store, now: Timestamp) -> Result<Timestamp, ChangeError> {
+        let key = &self.key;
+        let expected = match self.precondition {
+            EntryPrecondition::Version(version) => Some(version),
+            EntryPrecondition::Absent | EntryPrecondition::Present => None,
+        };
+        let written = match (self.to_entry(), self.precondition) {
+            (Some(entry), EntryPrecondition::Absent) => {
+                let added = store.entries.add(&entry, now).await;
+                return added.map_err(|error| {
+                    if let StoreError::EntryExists { entry } = error {
+                        ChangeError::Exists(entry)
+                    } else {
+                        ChangeError::Store(error)
+                    }
+                });
+            }
+            (Some(entry), _) => store.entries.replace(&entry, expected, now).await?,
+            (None, _) => store.entries.remove(key, expected).await?,
+        };
+        match written {
+            EntryWrite::Done(version) => Ok(version),
+            EntryWrite::Missing => Err(ChangeError::Missing(key.clone())),
+            EntryWrite::Conflict(current) => Err(ChangeError::Conflict {
+                key: key.clone(),
+                current,
+            }),
         }
     }
 

@@ -7,6 +7,7 @@
 //!   each answers once it has read the store again, so that a revoked key or a reset budget counts when
 //!   the command ends.
 //! - `status`: what `/status` says.
+//! - `restart` and a [`RestartCommand`]: make the connections of a server anew.
 //! - `sign-in` and a [`SignInCommand`]: what `tollbridge login` and `logout` ask for, a [`SignInReport`].
 //! - `session` and a [`SessionRequest`]: after the answer, the stream is that of an MCP client on stdin
 //!   and stdout.
@@ -42,6 +43,7 @@ const REFRESH_COMMAND: &str = "refresh";
 const STATUS_COMMAND: &str = "status";
 const SESSION_COMMAND: &str = "session ";
 const SIGN_IN_COMMAND: &str = "sign-in ";
+const RESTART_COMMAND: &str = "restart ";
 /// The reply of a gateway that has another config than the command.
 pub const OTHER_CONFIG_REPLY: &str = "this gateway runs with another config";
 /// The answer once it is done; anything else is what went wrong.
@@ -145,6 +147,15 @@ pub struct SignInCommand {
     pub action: SignInAction,
 }
 
+/// Which server a command wants to be restarted.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct RestartCommand {
+    /// The config files, absolute: a gateway with others refuses.
+    pub files: Vec<PathBuf>,
+    /// The server.
+    pub server: String,
+}
+
 /// What is to be done.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -186,6 +197,8 @@ pub trait ControlCommands: Send + Sync {
     fn refresh(&self) -> impl Future<Output = Result<(), String>> + Send;
     /// What `/status` says, JSON on one line.
     fn status(&self) -> Result<String, String>;
+    /// Makes the connections of a server anew; or says why not.
+    fn restart(&self, command: &RestartCommand) -> Result<(), String>;
     /// Does what is asked about a sign-in; or says why not.
     fn sign_in(
         &self,
@@ -298,6 +311,10 @@ async fn handle_command(
         commands.status().unwrap_or_else(|error| error)
     } else if !peer.is_some_and(launcher::has_known_ancestry) {
         "it is not known who asks, so that there is no session".to_owned()
+    } else if let Some(command) = line.strip_prefix(RESTART_COMMAND) {
+        let command = serde_json::from_str(command).map_err(|error| error.to_string());
+        let restarted = command.and_then(|command| commands.restart(&command));
+        restarted.map_or_else(|reason| reason, |()| DONE_REPLY.to_owned())
     } else if let Some(command) = line.strip_prefix(SIGN_IN_COMMAND) {
         run_sign_in(command, commands).await
     } else if let Some(request) = line.strip_prefix(SESSION_COMMAND) {
@@ -330,21 +347,37 @@ async fn run_sign_in(command: &str, commands: &impl ControlCommands) -> String {
 /// What came of telling the running gateways.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct NotifyOutcome {
-    /// Gateways that have read the store again.
+    /// Gateways that have done it.
     pub gateways: usize,
     /// What went wrong with others, for people.
     pub failures: Vec<String>,
 }
 
-/// Tells every gateway that runs on `data_dir` to read the store again, and waits until they have.
+/// Tells every gateway that runs on `data_dir` to read the store again, and waits until they have, and run what
+/// the config is then.
 pub async fn notify_all(data_dir: &Path) -> NotifyOutcome {
+    tell_all(data_dir, REFRESH_COMMAND).await
+}
+
+/// Lets every gateway that runs on `data_dir` make the connections of a server anew.
+pub async fn restart_server(data_dir: &Path, command: &RestartCommand) -> NotifyOutcome {
+    match serde_json::to_string(command) {
+        Ok(command) => tell_all(data_dir, &format!("{RESTART_COMMAND}{command}")).await,
+        Err(error) => NotifyOutcome {
+            failures: vec![error.to_string()],
+            ..NotifyOutcome::default()
+        },
+    }
+}
+
+async fn tell_all(data_dir: &Path, command: &str) -> NotifyOutcome {
     let mut outcome = NotifyOutcome::default();
     let Ok(entries) = fs::read_dir(socket_dir(data_dir)) else {
         return outcome;
     };
     for entry in entries.flatten() {
         let path = entry.path();
-        match timeout(IO_TIMEOUT, ask(&path, REFRESH_COMMAND)).await {
+        match timeout(IO_TIMEOUT, ask(&path, command)).await {
             Ok(Ok(reply)) if reply == DONE_REPLY => outcome.gateways += 1,
             Ok(Ok(reply)) => outcome.failures.push(reply),
             // Left behind by a gateway that was killed.
@@ -465,6 +498,10 @@ mod tests {
 
         fn status(&self) -> Result<String, String> {
             Ok("{}".to_owned())
+        }
+
+        fn restart(&self, command: &RestartCommand) -> Result<(), String> {
+            Err(format!("no server {}", command.server))
         }
 
         async fn sign_in(&self, command: &SignInCommand) -> Result<SignInReport, String> {

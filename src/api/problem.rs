@@ -141,7 +141,9 @@ impl From<ChangeError> for Problem {
             ChangeError::Missing(_) => ProblemType::NotFound,
             ChangeError::Files(_) | ChangeError::NotApplied(_) => ProblemType::ConfigErrors,
             ChangeError::Conflict { .. } => ProblemType::PreconditionFailed,
-            ChangeError::NoStore | ChangeError::Store(_) => ProblemType::InternalError,
+            ChangeError::NoStore | ChangeError::NotRecorded(_) | ChangeError::Store(_) => {
+                ProblemType::InternalError
+            }
         };
         let mut problem = Self::new(kind, error.to_string());
         if let ChangeError::Conflict { current, .. } = error {

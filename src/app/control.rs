@@ -5,12 +5,16 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use super::{sign_in_command::run_sign_in_command, storage::StorageKeeper};
+use super::{
+    entry_writer::EntryWriter, sign_in_command::run_sign_in_command, storage::StorageKeeper,
+};
 use crate::{
+    api::ConfigWriter as _,
+    audit::EventKind,
     auth::Agent,
     control_socket::{
-        ControlCommands, ControlSocket, GatewayIdentity, OTHER_CONFIG_REPLY, SessionRequest,
-        SessionServer, SignInCommand, SignInReport, canonical_files,
+        ControlCommands, ControlSocket, GatewayIdentity, OTHER_CONFIG_REPLY, RestartCommand,
+        SessionRequest, SessionServer, SignInCommand, SignInReport, canonical_files,
     },
     names::{ProfileName, Scope, ServerName},
     proxy::Proxy,
@@ -26,6 +30,7 @@ pub(super) struct Control(Arc<ControlState>);
 #[derive(Debug)]
 struct ControlState {
     storage: Arc<StorageKeeper>,
+    writer: Arc<EntryWriter>,
     proxy: Arc<Proxy>,
     status: Arc<Status>,
     tasks: Tasks,
@@ -37,13 +42,14 @@ struct ControlState {
 
 impl Control {
     pub(super) fn new(
-        storage: &Arc<StorageKeeper>,
+        (storage, writer): (&Arc<StorageKeeper>, &Arc<EntryWriter>),
         proxy: &Arc<Proxy>,
         status: &Arc<Status>,
         tasks: &Tasks,
     ) -> Self {
         Self(Arc::new(ControlState {
             storage: Arc::clone(storage),
+            writer: Arc::clone(writer),
             proxy: Arc::clone(proxy),
             status: Arc::clone(status),
             tasks: tasks.clone(),
@@ -89,13 +95,30 @@ impl ControlCommands for Control {
         if let Some(grants) = self.0.proxy.backends().grants() {
             grants.reread();
         }
-        self.0.storage.refresh().await
+        if self.0.storage.refresh().await? {
+            let applied = self.0.writer.apply_stored().await;
+            applied.map_err(|error| error.to_string())?;
+        }
+        Ok(())
     }
 
     fn status(&self) -> Result<String, String> {
         let status = self.0.status.to_json(&StatusAccess::Full);
         let status = status.map_err(|error| error.to_string())?;
         Ok(String::from_utf8_lossy(&status).into_owned())
+    }
+
+    fn restart(&self, command: &RestartCommand) -> Result<(), String> {
+        self.0.check_config(&command.files)?;
+        let server = &command.server;
+        let name = ServerName::parse(server).map_err(|error| error.to_string())?;
+        if !self.0.writer.restart_server(&name) {
+            return Err(format!("the server `{server}` does not run"));
+        }
+        let governance = self.0.proxy.governance();
+        let (event, detail) = (EventKind::ServerDisconnected, Some("restarted"));
+        governance.record_event(event, server, Some("cli"), detail);
+        Ok(())
     }
 
     async fn sign_in(&self, command: &SignInCommand) -> Result<SignInReport, String> {

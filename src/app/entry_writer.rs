@@ -19,9 +19,9 @@ use crate::{
     audit::EventKind,
     clock,
     config::{Config, EntryKey, EntrySection, LoadedConfig},
-    config_change::{ChangeError, EntryChange, EntryPrecondition},
+    config_change::{ChangeError, EntryChange},
     names::ServerName,
-    store::{EntryWrite, StoreError, StoredEntry},
+    store::StoredEntry,
 };
 
 /// Changes entries, one at a time.
@@ -70,9 +70,7 @@ impl EntryWriter {
         let loaded = spawn_blocking(move || source.load_with(Some(asked))).await;
         let loaded = loaded.map_err(|error| ChangeError::Rejected(error.to_string()))?;
         let loaded: LoadedConfig = loaded.map_err(ChangeError::Files)?;
-        change.check(&loaded)?;
-        Reloader::check(&loaded.config)
-            .map_err(|refused| ChangeError::Rejected(refused.to_string()))?;
+        check(change, &loaded)?;
         Ok(loaded.config)
     }
 
@@ -81,6 +79,11 @@ impl EntryWriter {
         if let Err(error) = self.storage.reread_quietly().await {
             tracing::warn!(%error, "the store was changed but cannot be read again");
         }
+        self.apply_stored().await
+    }
+
+    /// The same, once the store was read.
+    pub(super) async fn apply_stored(&self) -> Result<(), ChangeError> {
         let Some((_, requests)) = self.source.get() else {
             return Ok(());
         };
@@ -93,68 +96,11 @@ impl EntryWriter {
 
     /// Checks that `change` may be made to what the store has.
     fn check_precondition(&self, change: &EntryChange) -> Result<(), ChangeError> {
-        let key = &change.key;
-        let running = self.reloader.running();
-        if let Some(place) = running.entries.in_files.get(key) {
-            return Err(match change.precondition {
-                EntryPrecondition::Absent => ChangeError::Exists(key.clone()),
-                EntryPrecondition::Present | EntryPrecondition::Version(_) => ChangeError::InFile {
-                    key: key.clone(),
-                    place: place.to_string(),
-                },
-            });
-        }
-        let entries = self.entries();
-        let found = entries.iter().find(|stored| stored.entry.key == *key);
-        match (change.precondition, found) {
-            (EntryPrecondition::Absent, Some(_)) => Err(ChangeError::Exists(key.clone())),
-            (EntryPrecondition::Present | EntryPrecondition::Version(_), None) => {
-                Err(ChangeError::Missing(key.clone()))
-            }
-            (EntryPrecondition::Version(version), Some(found)) if version != found.changed => {
-                Err(ChangeError::Conflict {
-                    key: key.clone(),
-                    current: found.changed,
-                })
-            }
-            _ => Ok(()),
-        }
-    }
-
-    async fn write(&self, change: &EntryChange) -> Result<Timestamp, ChangeError> {
-        let store = self.storage.store().ok_or(ChangeError::NoStore)?;
-        let (key, now) = (&change.key, clock::now());
-        let expected = match change.precondition {
-            EntryPrecondition::Version(version) => Some(version),
-            EntryPrecondition::Absent | EntryPrecondition::Present => None,
-        };
-        let written = match (change.to_entry(), change.precondition) {
-            (Some(entry), EntryPrecondition::Absent) => {
-                let added = store.entries.add(&entry, now).await;
-                return added.map_err(|error| {
-                    if let StoreError::EntryExists { entry } = error {
-                        ChangeError::Exists(entry)
-                    } else {
-                        ChangeError::Store(error)
-                    }
-                });
-            }
-            (Some(entry), _) => store.entries.replace(&entry, expected, now).await?,
-            (None, _) => store.entries.remove(key, expected).await?,
-        };
-        match written {
-            EntryWrite::Done(version) => Ok(version),
-            EntryWrite::Missing => Err(ChangeError::Missing(key.clone())),
-            EntryWrite::Conflict(current) => Err(ChangeError::Conflict {
-                key: key.clone(),
-                current,
-            }),
-        }
+        change.check_precondition(&self.reloader.running(), &self.entries())
     }
 
     fn to_plan(&self, config: &Config) -> ChangePlan {
-        let running = self.reloader.running();
-        ChangePlan::of(&running, config, differences(&running, config))
+        plan(&self.reloader.running(), config)
     }
 
     async fn apply_change(
@@ -166,7 +112,8 @@ impl EntryWriter {
         self.check_precondition(change)?;
         let config = self.load(change).await?;
         let plan = self.to_plan(&config);
-        let version = self.write(change).await?;
+        let store = self.storage.store().ok_or(ChangeError::NoStore)?;
+        let version = change.write(store, clock::now()).await?;
         let subject = change.key.to_string();
         self.reloader
             .record(EventKind::ConfigChanged, &subject, actor, detail);
@@ -174,6 +121,17 @@ impl EntryWriter {
         notify_others(self.storage.data_dir(), "a changed entry of the config").await;
         reloaded.map(|()| (plan, version))
     }
+}
+
+/// Checks that the gateway can run with `change`, with which the config was `loaded`.
+pub(crate) fn check(change: &EntryChange, loaded: &LoadedConfig) -> Result<(), ChangeError> {
+    change.check(loaded)?;
+    Reloader::check(&loaded.config).map_err(|refused| ChangeError::Rejected(refused.to_string()))
+}
+
+/// What `new` does to a gateway that runs with `old`.
+pub(crate) fn plan(old: &Config, new: &Config) -> ChangePlan {
+    ChangePlan::of(old, new, differences(old, new))
 }
 
 impl ConfigWriter for EntryWriter {

@@ -22,7 +22,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(10);
 const RETRY_NEVER: Duration = Duration::from_secs(24 * 3600);
 
 /// Connects to `server` as `config` has it otherwise; `launcher` is this binary.
-pub(super) async fn run(
+pub(crate) async fn run(
     config: &Config,
     (name, mut server): (&ServerName, Server),
     launcher: Option<PathBuf>,

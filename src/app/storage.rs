@@ -79,6 +79,17 @@ pub(super) struct ConfigInput {
     pub(super) entries: Vec<StoredEntry>,
 }
 
+/// Which changes of what configs are made of are announced to who follows them.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum NotifiedChanges {
+    /// Each.
+    All,
+    /// None: whoever made it applies it.
+    None,
+    /// Those of secrets alone.
+    Secrets,
+}
+
 /// Why the data directory cannot be used; the operator mends it.
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
@@ -208,27 +219,35 @@ impl StorageKeeper {
 
     /// Reads agents, keys and what configs are made of from the store.
     async fn reread(&self) -> Result<(), StoreError> {
-        self.reread_and_tell(true).await
+        self.reread_and_tell(NotifiedChanges::All).await.map(drop)
     }
 
     /// The same for who has changed what configs are made of and applies that: nobody else is told of it.
     pub(super) async fn reread_quietly(&self) -> Result<(), StoreError> {
-        self.reread_and_tell(false).await
+        self.reread_and_tell(NotifiedChanges::None).await.map(drop)
     }
 
-    async fn reread_and_tell(&self, tells: bool) -> Result<(), StoreError> {
+    /// Whether entries of the config changed.
+    async fn reread_and_tell(&self, notified: NotifiedChanges) -> Result<bool, StoreError> {
         let Some(store) = &self.store else {
-            return Ok(());
+            return Ok(false);
         };
         let entries = store.entries.entries().await?;
         let input = ConfigInput {
             secrets: store.secrets.secrets().await?,
             entries: entries.rows,
         };
+        let mut has_entries = false;
         self.config_input.send_if_modified(|known| {
+            has_entries = known.entries != input.entries;
             let is_new = *known != input;
             *known = input;
-            is_new && tells
+            is_new
+                && match notified {
+                    NotifiedChanges::All => true,
+                    NotifiedChanges::None => false,
+                    NotifiedChanges::Secrets => !has_entries,
+                }
         });
         let agents = store.agents.agents().await?;
         let keys = store.keys.keys().await?;
@@ -248,7 +267,7 @@ impl StorageKeeper {
                 directory.forget_tokens();
             }
         }
-        Ok(())
+        Ok(has_entries)
     }
 
     /// Tells the log of keys that expire soon, once of each.
@@ -337,9 +356,9 @@ impl StorageKeeper {
     }
 
     /// Reads the store again, and says there what was spent. A revoked key counts as revoked also
-    /// where nothing can be written.
-    pub(super) async fn refresh(&self) -> Result<(), String> {
-        let reread = self.reread().await;
+    /// where nothing can be written. Whether entries of the config changed, which the caller applies.
+    pub(super) async fn refresh(&self) -> Result<bool, String> {
+        let reread = self.reread_and_tell(NotifiedChanges::Secrets).await;
         if let Some(budgets) = &self.storage.budgets {
             budgets.refresh().await.map_err(|error| error.to_string())?;
         }

@@ -22,9 +22,8 @@ use crate::{
     config::{
         self, Config, ConfigErrors, Environment, InvalidLogFilter, LoadScope, LoadedConfig, Notice,
     },
-    config_change::ChangedStoreReader,
+    config_change::{ChangedStoreReader, EntryChange},
     names::{AgentId, ProfileName, ServerName},
-    store_reader::DataDirReader,
     telemetry,
 };
 
@@ -123,12 +122,19 @@ impl ConfigArgs {
 
     /// Reads the config for what it is `used` for.
     pub(super) fn read(&self, used: LoadScope<'_>) -> Result<LoadedConfig, NoConfig> {
-        let environment = config_environment();
-        let files = self.files();
-        if files.is_empty() {
+        if self.files().is_empty() {
             return Err(NoConfig::Missing);
         }
-        Ok(config::load_with(&files, used, &environment)?)
+        Ok(self.read_with(used, None)?)
+    }
+
+    /// The same with a change to what the store has.
+    pub(super) fn read_with(
+        &self,
+        used: LoadScope<'_>,
+        change: Option<EntryChange>,
+    ) -> Result<LoadedConfig, ConfigErrors> {
+        config::load_with(&self.files(), used, &config_environment(change))
     }
 
     /// Reads the config of a gateway and starts its log; what is wrong goes to stderr.
@@ -146,8 +152,7 @@ impl ConfigArgs {
     ) -> ConfigSource {
         let (files, args) = (self.files(), self.clone());
         ConfigSource::new(files.clone(), move |change| {
-            let environment = Environment::from_process().with_store(ChangedStoreReader(change));
-            let mut loaded = config::load(&files, &environment)?;
+            let mut loaded = config::load(&files, &config_environment(change))?;
             args.adjust_log(&mut loaded.config);
             adjust(&mut loaded.config);
             Ok(loaded)
@@ -208,9 +213,9 @@ impl ConfigArgs {
     }
 }
 
-/// What configs may refer to: the variables of this process, and secrets of the store.
-fn config_environment() -> Environment {
-    Environment::from_process().with_store(DataDirReader)
+/// What configs may refer to: the variables of this process, and secrets of the store, which `change` is made to.
+fn config_environment(change: Option<EntryChange>) -> Environment {
+    Environment::from_process().with_store(ChangedStoreReader(change))
 }
 
 /// The filter that comes before that of arguments and config, where it is one.

@@ -14,7 +14,7 @@ use std::{
     process::ExitCode,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
 };
 
@@ -34,10 +34,11 @@ use super::{
     usage_error,
 };
 use crate::{
-    app::lost_store_warning,
+    app::{StartError, lost_store_warning},
     audit::{AuditError, AuditEvent, AuditLog, EventKind, IndexLag},
     clock,
     config::{Config, LoadScope},
+    config_change::ChangeError,
     control_socket::{self, NotifyOutcome},
     governance::InvalidTerms,
     store::{FILE_NAME, Store, StoreError, StoredRows},
@@ -59,6 +60,10 @@ struct PendingChange {
     lock: Mutex<()>,
     /// Whether there is a change of which running gateways may not have heard yet.
     is_unnotified: AtomicBool,
+    /// Gateways that run with it.
+    gateways: AtomicUsize,
+    /// Whether a gateway could not be told.
+    has_failed: AtomicBool,
 }
 
 /// The store and the agents, open.
@@ -88,6 +93,12 @@ pub(super) enum CommandError {
     /// The index of the audit. The operator mends it.
     #[error("the index of the audit: {0}")]
     Index(#[from] IndexLag),
+    /// An entry of the config cannot be changed. Who asked mends it.
+    #[error(transparent)]
+    Change(#[from] ChangeError),
+    /// What stands in for a gateway does not start. The operator mends the system.
+    #[error(transparent)]
+    Start(#[from] StartError),
     /// A thread that read or wrote files was ended.
     #[error("reading or writing files was interrupted")]
     ThreadPanicked,
@@ -125,11 +136,13 @@ impl CommandError {
     /// Says what is wrong.
     pub(super) fn report(&self) -> ExitCode {
         match self {
-            Self::Usage(_) | Self::Terms(_) | Self::Store(StoreError::NameTaken { .. }) => {
-                usage_error(&self.to_string())
-            }
+            Self::Change(_)
+            | Self::Usage(_)
+            | Self::Terms(_)
+            | Self::Store(StoreError::NameTaken { .. }) => usage_error(&self.to_string()),
             Self::Audit(_)
             | Self::Index(_)
+            | Self::Start(_)
             | Self::ThreadPanicked
             | Self::TempDir(_)
             | Self::Randomness(_)
@@ -158,6 +171,16 @@ pub(super) fn with_data_dir(
     intent: AccessMode,
     work: impl AsyncFnOnce(&DataDir) -> Result<ExitCode, CommandError>,
 ) -> ExitCode {
+    with_shared_data_dir(args, form, intent, async |data_dir| work(data_dir).await)
+}
+
+/// The same for `work` that keeps what is open.
+pub(super) fn with_shared_data_dir(
+    args: &ConfigArgs,
+    form: OutputFormat,
+    intent: AccessMode,
+    work: impl AsyncFnOnce(&Arc<DataDir>) -> Result<ExitCode, CommandError>,
+) -> ExitCode {
     with_config(
         args.load_scope_with_quiet_log(LoadScope::DataDir, form),
         args,
@@ -173,14 +196,15 @@ pub(super) fn with_data_dir_and_servers(
     intent: AccessMode,
     work: impl AsyncFnOnce(&DataDir) -> Result<ExitCode, CommandError>,
 ) -> ExitCode {
-    with_config(args.load_with_quiet_log(form), args, intent, work)
+    let config = args.load_with_quiet_log(form);
+    with_config(config, args, intent, async |data_dir| work(data_dir).await)
 }
 
 fn with_config(
     config: Result<Config, ExitCode>,
     args: &ConfigArgs,
     intent: AccessMode,
-    work: impl AsyncFnOnce(&DataDir) -> Result<ExitCode, CommandError>,
+    work: impl AsyncFnOnce(&Arc<DataDir>) -> Result<ExitCode, CommandError>,
 ) -> ExitCode {
     let config = match config {
         Ok(config) => config,
@@ -189,7 +213,7 @@ fn with_config(
     let files = args.files();
     let change = Arc::<PendingChange>::default();
     run_change(&change, async {
-        let data_dir = DataDir::open(config, files, intent, &change).await?;
+        let data_dir = Arc::new(DataDir::open(config, files, intent, &change).await?);
         let done = work(&data_dir).await;
         data_dir.store.close().await;
         done
@@ -336,11 +360,21 @@ impl DataDir {
         notes: &[AuditNote],
         work: impl Future<Output = Result<(), StoreError>>,
     ) -> Result<bool, CommandError> {
+        let work = async { Ok(work.await?) };
+        self.change_and_record(notes, work).await
+    }
+
+    /// The same for `work` that fails otherwise.
+    pub(super) async fn change_and_record(
+        &self,
+        notes: &[AuditNote],
+        work: impl Future<Output = Result<(), CommandError>>,
+    ) -> Result<bool, CommandError> {
         let held = self.change.lock.lock().await;
         let log = self.start_audit_chain().await?;
         let changed = match work.await {
             Ok(()) => record_notes(&log, notes).await.map_err(CommandError::from),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         };
         self.finish_change(held, log, changed).await
     }
@@ -394,6 +428,9 @@ impl DataDir {
     pub(super) async fn notify_change(&self) -> bool {
         let outcome = self.notify_all(NOT_APPLIED_NOTE).await;
         self.change.is_unnotified.store(false, Relaxed);
+        self.change.gateways.store(outcome.gateways, Relaxed);
+        let has_failed = !outcome.failures.is_empty();
+        self.change.has_failed.store(has_failed, Relaxed);
         if outcome == NotifyOutcome::default() {
             let dir = self.config.data_dir.display();
             eprint(&format!(
@@ -401,6 +438,15 @@ impl DataDir {
             ));
         }
         outcome.failures.is_empty()
+    }
+
+    /// How many gateways run with the last change, and whether one could not be told of it.
+    pub(super) fn last_change(&self) -> (usize, bool) {
+        let change = &self.change;
+        (
+            change.gateways.load(Relaxed),
+            change.has_failed.load(Relaxed),
+        )
     }
 
     /// Tells every running gateway to read the store again, and to say there what it has spent;

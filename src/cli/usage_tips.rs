@@ -6,9 +6,10 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 const CONFIG_ENDINGS: [&str; 5] = [".toml", ".yaml", ".yml", ".json", ".jsonc"];
 
 /// Commands of other programs, and what does the same here.
-const COMMAND_TIPS: [(&[&str], &str); 7] = [
+const COMMAND_TIPS: [(&[&str], &str); 8] = [
+    (&["add"], "use `tollbridge server add NAME url=URL`"),
     (
-        &["add", "init", "install", "new", "setup"],
+        &["init", "install", "new", "setup"],
         "a config needs one section `[servers.NAME]`; a client's file such as `.mcp.json` can be used \
          as it is: `tollbridge serve --config FILE`",
     ),

@@ -206,12 +206,12 @@ impl Exporter<'_> {
                 each.collect::<Vec<Value>>().into()
             }
             ConfigValue::Bool(value) => (*value).into(),
-            _ if self.is_secret(node, shown) => self.to_reference((node, own_form), place).into(),
+            _ if self.is_secret(node, shown) => self.reference_for((node, own_form), place).into(),
             ConfigValue::Float(value) => (*value).into(),
             ConfigValue::Integer(value) => (*value).into(),
             ConfigValue::Text(text) => {
                 let text = self.in_own_form(node, own_form, text);
-                self.to_absolute(node, text).into()
+                self.with_absolute_paths(node, &text).into()
             }
         })
     }
@@ -226,7 +226,7 @@ impl Exporter<'_> {
             |key: &str| !path.is_empty() || !key.starts_with(EXTENSION_PREFIX) && key != "$schema";
         let mut written = Table::new();
         for (key, entry) in table.iter().filter(|(key, _)| is_wanted(key)) {
-            let path = [path, &[key.clone()]].concat();
+            let path = [path, std::slice::from_ref(key)].concat();
             let own_form = own_form.and_then(|it| it.get(key));
             let nodes = (&entry.node, own_form.map(|entry| &entry.node));
             let shown = shown.and_then(|shown| shown.get(key));
@@ -268,7 +268,7 @@ impl Exporter<'_> {
 
     /// What is written in place of `node`, which is secret: the references in it, or one to where its value is to be
     /// put.
-    fn to_reference(
+    fn reference_for(
         &mut self,
         (node, own_form): (&Node, Option<&Node>),
         place: LeafPlace<'_>,
@@ -276,7 +276,7 @@ impl Exporter<'_> {
         if let Some(text) = node.as_text() {
             let text = self.in_own_form(node, own_form, text);
             if !text.contains(MASK) && !has_literal_secret(&text) {
-                return self.to_absolute(node, without_secret_defaults(&text));
+                return self.with_absolute_paths(node, &without_secret_defaults(&text));
             }
         }
         let item = place.item.map(|item| item.to_string());
@@ -300,7 +300,7 @@ impl Exporter<'_> {
     }
 
     /// `text` of `node` with relative paths from the root on, since the export may stand elsewhere.
-    fn to_absolute(&self, node: &Node, text: String) -> String {
+    fn with_absolute_paths(&self, node: &Node, text: &str) -> String {
         let base = self.texts.get(node.span.source).base_dir();
         let absolute = |path: &str| {
             let path = base.join(path);
@@ -310,14 +310,14 @@ impl Exporter<'_> {
         let is_relative = |path: &str| !path.starts_with(['/', '$', '~']);
         if self.paths.contains(&node.span) {
             let socket = text.strip_prefix("unix:");
-            let path = socket.unwrap_or(&text);
+            let path = socket.unwrap_or(text);
             if is_relative(path) {
                 let scheme = socket.map_or("", |_| "unix:");
                 return format!("{scheme}{}", absolute(path));
             }
         }
         let mut written = String::new();
-        let mut rest = &*text;
+        let mut rest = text;
         while let Some((before, path)) = rest.split_once("${file:") {
             written.extend([before, "${file:"]);
             rest = path;

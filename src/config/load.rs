@@ -70,6 +70,8 @@ pub enum LoadScope<'n> {
     Enabled,
     /// To look into the data directory: no server is used, and nobody calls with a key.
     DataDir,
+    /// The same, but for this server.
+    OneServer(&'n str),
 }
 
 impl LoadScope<'_> {
@@ -79,7 +81,13 @@ impl LoadScope<'_> {
             Self::EnabledAnd(wanted) => is_enabled || name == wanted,
             Self::Enabled => is_enabled,
             Self::DataDir => false,
+            Self::OneServer(wanted) => name == wanted,
         }
+    }
+
+    /// Whether nobody calls anything, and servers are used by their names alone.
+    pub(super) fn is_of_data_dir(self) -> bool {
+        matches!(self, Self::DataDir | Self::OneServer(_))
     }
 }
 

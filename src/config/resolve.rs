@@ -125,10 +125,7 @@ pub(super) fn config(
         secrets: resolver.secrets(file.secrets, &at("secrets")),
         servers: resolver.servers(file.servers, file.locality.as_deref(), &at("servers")),
         locality: file.locality,
-        entries: EntryOrigins {
-            path_spans: resolver.path_spans,
-            ..EntryOrigins::default()
-        },
+        entries: EntryOrigins::with_paths(resolver.path_spans),
         files: context.config_files.to_vec(),
         named_files: resolver.named_files,
     };

@@ -7,6 +7,7 @@ mod config_errors;
 mod config_export;
 mod confinement;
 mod doctor;
+mod entries;
 mod file_permissions;
 mod governance;
 #[path = "../support/issuer.rs"]

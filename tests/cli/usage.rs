@@ -183,6 +183,7 @@ async fn help_says_what_there_is() {
       call         Call a tool
       check        Validate the config, and with --connect the servers
       completions  Print a shell completion script
+      config       Print the config in one file
       doctor       Find out why something does not work
       keys         Create, list and revoke API keys
       list         List servers, tools, resources or prompts
@@ -190,9 +191,11 @@ async fn help_says_what_there_is() {
       logout       Give up what a server granted
       login-code   Print a one-time code with which a person signs in as an agent
       policy       Explain effective policies
+      profile      Show profiles, and change those of the store
       schema       Print the JSON Schema of the config
       secret       Set, list and remove secrets that the config refers to as `${secret:NAME}`
       serve        Run the gateway over HTTP
+      server       Show servers, and change those of the store
       sign-ins     List and revoke what people granted to OAuth clients
       stdio        Run the gateway for one client on stdin and stdout
       help         Print this message or the help of the given subcommand(s)
@@ -212,7 +215,7 @@ async fn command_lines_of_other_programs_get_a_tip() {
         (&["serve", "--port", "80"], "use `--listen ADDRESS:PORT`"),
         (&["serve", "--port=80"], "use `--listen ADDRESS:PORT`"),
         (&["init"], "tollbridge serve --config FILE"),
-        (&["add", "docs"], "tollbridge serve --config FILE"),
+        (&["add", "docs"], "tollbridge server add"),
         (&["logs"], "tollbridge audit"),
         (&["status"], "tollbridge list servers"),
         (&["-c", "a.toml", "serve"], "after the last subcommand"),

@@ -21,6 +21,16 @@ pub struct EntryOrigins {
     pub(in crate::config) path_spans: Vec<Span>,
 }
 
+impl EntryOrigins {
+    /// None, of a config that has paths there.
+    pub(in crate::config) fn with_paths(path_spans: Vec<Span>) -> Self {
+        Self {
+            path_spans,
+            ..Self::default()
+        }
+    }
+}
+
 impl PartialEq for EntryOrigins {
     fn eq(&self, _: &Self) -> bool {
         true

@@ -8,7 +8,7 @@ use crate::config::{
     LoadScope, Secret,
     diagnostics::{masked::is_masked, report::Diagnostic},
     model::transport::TransportSection,
-    node::ValuePath,
+    node::{ValuePath, join_path},
 };
 
 impl Resolver<'_> {
@@ -22,7 +22,7 @@ impl Resolver<'_> {
         self.check_env(&written.env, &at.child("env"));
         let mut variables = match &written.env_file {
             // Nobody who looks into the data directory has to be able to read it.
-            Some(file) if self.context.scope != LoadScope::DataDir => {
+            Some(file) if !self.context.scope.is_of_data_dir() || self.is_used(at, false) => {
                 self.env_file(file, is_enabled, &at.child("env_file"))
             }
             Some(_) | None => IndexMap::new(),
@@ -60,15 +60,16 @@ impl Resolver<'_> {
     }
 
     /// Whether somebody uses the server that `at` is of.
-    fn is_used(&self, at: &ValuePath<'_>, is_enabled: bool) -> bool {
+    pub(super) fn is_used(&self, at: &ValuePath<'_>, is_enabled: bool) -> bool {
+        let is_of = |name: &str| {
+            let rest = at.path().strip_prefix(&*join_path("servers", name));
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
         match self.context.scope {
-            LoadScope::EnabledAnd(name) => {
-                let rest = at.path().strip_prefix("servers.");
-                let rest = rest.and_then(|path| path.strip_prefix(name));
-                is_enabled || rest.is_some_and(|rest| rest.starts_with('.'))
-            }
+            LoadScope::EnabledAnd(name) => is_enabled || is_of(name),
             LoadScope::DataDir => false,
             LoadScope::Enabled => is_enabled,
+            LoadScope::OneServer(name) => is_of(name),
         }
     }
 }

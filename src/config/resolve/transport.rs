@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 use super::{Resolver, quoted_or_hidden};
 use crate::config::model::environment_proxies::is_local;
 use crate::config::{
-    Auth, DisplayOnly, LoadScope, Remote, Secret, StdioCommand, Transport,
+    Auth, DisplayOnly, Remote, Secret, StdioCommand, Transport,
     diagnostics::{ignored_keys::IgnoredKey, redact, report::Diagnostic, suggest},
     model::transport::{TransportKind, TransportSection},
     node::ValuePath,
@@ -43,7 +43,8 @@ impl Resolver<'_> {
     ) -> Option<Transport> {
         let reached = self.explicit_transport(written, is_enabled, at);
         let url = at.child("url");
-        if reached.is_none() && self.context.scope == LoadScope::DataDir {
+        let is_named = self.context.scope.is_of_data_dir() && !self.is_used(at, false);
+        if reached.is_none() && is_named {
             // Nobody connects to it: what counts is that there is a server of that name.
             return Some(Transport::Builtin);
         }

@@ -114,7 +114,7 @@ impl<'e> SecretValues<'e> {
             environment,
             files,
             is_used: used != LoadScope::DataDir && files.are_real,
-            is_of_data_dir: used == LoadScope::DataDir,
+            is_of_data_dir: used.is_of_data_dir(),
             settings: SecretSettings::default(),
             stored: None,
             outputs: HashMap::new(),

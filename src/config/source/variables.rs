@@ -194,12 +194,10 @@ impl Expander<'_, '_> {
     fn is_unused(&mut self, node: &mut Node, path: &[String]) -> bool {
         match path {
             [section, name] if section == "servers" => {
-                let is_enabled = self.used == LoadScope::DataDir || !self.is_disabled(node);
+                let is_enabled = self.used.is_of_data_dir() || !self.is_disabled(node);
                 !self.used.includes_server(name, is_enabled)
             }
-            [section, _, key] => {
-                section == "agents" && key == "keys" && self.used == LoadScope::DataDir
-            }
+            [section, _, key] => section == "agents" && key == "keys" && self.used.is_of_data_dir(),
             _ => false,
         }
     }

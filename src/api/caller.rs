@@ -37,6 +37,11 @@ impl ApiCaller {
     pub(super) fn actor(&self) -> String {
         format!("{} from {}", self.agent.name, self.address)
     }
+
+    /// Whether what belongs to `team` is there for it: a workspace admin sees its own workspace alone.
+    pub(super) fn sees_team(&self, team: Option<&str>) -> bool {
+        self.role != Role::WorkspaceAdmin || team.is_some() && team == self.agent.team.as_deref()
+    }
 }
 
 /// Which roles an operation is open to. An extractor each, so that the description cannot differ from what is held.
@@ -73,10 +78,14 @@ macro_rules! access {
 access! {
     /// For who may change everything.
     AdminOnly: [Role::Admin];
+    /// For who changes what belongs to a workspace: a workspace admin has its own alone.
+    Manager: [Role::WorkspaceAdmin, Role::Admin];
     /// For everybody who has signed in: what they see of it is looked at then.
     SignedIn: [Role::Agent, Role::WorkspaceAdmin, Role::Auditor, Role::Admin];
     /// For who may see everything.
     Reader: [Role::Auditor, Role::Admin];
+    /// For who sees what belongs to a workspace: a workspace admin its own alone.
+    WorkspaceReader: [Role::WorkspaceAdmin, Role::Auditor, Role::Admin];
 }
 
 /// The agent that `written` means: an id with or without prefix, or a name.

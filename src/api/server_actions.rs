@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{
     ApiState, ServerTrial,
-    caller::{AdminOnly, ApiCaller},
+    caller::{AdminOnly, ApiCaller, Manager},
     input::{ChangeOptions, DryRun, InPath, JsonBody, QueryParams},
     problem::{Problem, ProblemType},
     response::WithEtag,
@@ -92,7 +92,7 @@ pub(super) fn routes() -> ApiRouter<Arc<ApiState>> {
 /// Switches a server on.
 pub(super) async fn enable(
     State(state): State<Arc<ApiState>>,
-    AdminOnly(caller): AdminOnly,
+    Manager(caller): Manager,
     InPath(path): InPath<ServerPath>,
     options: ChangeOptions,
 ) -> Result<WithEtag<ServerChanged>, Problem> {
@@ -102,7 +102,7 @@ pub(super) async fn enable(
 /// Switches a server off: its connections end, and nothing of it is listed.
 pub(super) async fn disable(
     State(state): State<Arc<ApiState>>,
-    AdminOnly(caller): AdminOnly,
+    Manager(caller): Manager,
     InPath(path): InPath<ServerPath>,
     options: ChangeOptions,
 ) -> Result<WithEtag<ServerChanged>, Problem> {
@@ -126,11 +126,11 @@ async fn set_enabled(
 /// Makes the connections of a server anew. Its running calls finish with the old ones.
 pub(super) async fn restart(
     State(state): State<Arc<ApiState>>,
-    AdminOnly(caller): AdminOnly,
+    Manager(caller): Manager,
     InPath(path): InPath<ServerPath>,
     QueryParams(run): QueryParams<DryRun>,
 ) -> Result<Json<ServerResource>, Problem> {
-    let shown = ShownServers::read(&state);
+    let shown = ShownServers::seen_by(&state, &caller);
     let name = shown.find(&path.server)?;
     let is_enabled = shown
         .entries
@@ -154,10 +154,10 @@ pub(super) async fn restart(
 /// or clients got by OAuth: a server that takes such refuses it.
 pub(super) async fn test(
     State(state): State<Arc<ApiState>>,
-    AdminOnly(_): AdminOnly,
+    Manager(caller): Manager,
     InPath(path): InPath<ServerPath>,
 ) -> Result<Json<TrialResult>, Problem> {
-    let name = ShownServers::read(&state).find(&path.server)?;
+    let name = ShownServers::seen_by(&state, &caller).find(&path.server)?;
     let trial = state.writer.try_server(&name, None).await?;
     Ok(Json(TrialResult::new(&trial)))
 }

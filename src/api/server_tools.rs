@@ -13,7 +13,7 @@ use serde_json::{Value, json, value::RawValue};
 
 use super::{
     ApiState,
-    caller::{AdminOnly, Reader},
+    caller::{AdminOnly, WorkspaceReader},
     input::{ChangeOptions, InPath, JsonBody, QueryParams},
     page::{Page, PageQuery},
     problem::Problem,
@@ -95,11 +95,11 @@ pub(super) fn routes() -> ApiRouter<Arc<ApiState>> {
 /// Lists the tools of a server, also those that clients do not see.
 pub(super) async fn list(
     State(state): State<Arc<ApiState>>,
-    _: Reader,
+    WorkspaceReader(caller): WorkspaceReader,
     InPath(path): InPath<ServerPath>,
     QueryParams(page): QueryParams<PageQuery>,
 ) -> Result<Json<Page<ServerTool>>, Problem> {
-    let shown = ShownServers::read(&state);
+    let shown = ShownServers::seen_by(&state, &caller);
     let name = shown.find(&path.server)?;
     let mut tools = tools_of(&shown, &name);
     tools.sort_by(|a, b| a.name.cmp(&b.name));

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::{
     ApiState, ChangePlan,
-    caller::{AdminOnly, ApiCaller, Reader},
+    caller::{AdminOnly, ApiCaller, WorkspaceReader},
     entries::{self, EntryEdit, EntrySource, ShownEntries, make_change},
     input::{ChangeOptions, DryRun, InPath, JsonBody, QueryParams},
     page::{Page, PageQuery},
@@ -21,7 +21,7 @@ use super::{
 use crate::{
     config::{EntryKey, EntrySection, mask_document},
     config_change::{EntryChange, EntryPrecondition},
-    names::ServerName,
+    names::{ServerName, ServerOwner, WorkspaceName},
 };
 
 /// A server as the API shows it.
@@ -93,20 +93,20 @@ pub(super) fn routes() -> ApiRouter<Arc<ApiState>> {
 /// Lists the servers.
 pub(super) async fn list(
     State(state): State<Arc<ApiState>>,
-    _: Reader,
+    WorkspaceReader(caller): WorkspaceReader,
     QueryParams(page): QueryParams<PageQuery>,
 ) -> Result<Json<Page<ServerResource>>, Problem> {
-    let shown = ShownServers::read(&state);
+    let shown = ShownServers::seen_by(&state, &caller);
     page.page(&shown.names(), |name| shown.show(name)).map(Json)
 }
 
 /// Shows a server.
 pub(super) async fn show(
     State(state): State<Arc<ApiState>>,
-    _: Reader,
+    WorkspaceReader(caller): WorkspaceReader,
     InPath(path): InPath<ServerPath>,
 ) -> Result<WithEtag<ServerResource>, Problem> {
-    let shown = ShownServers::read(&state);
+    let shown = ShownServers::seen_by(&state, &caller);
     let name = shown.find(&path.server)?;
     Ok(shown.show_with_etag(&name))
 }
@@ -191,7 +191,7 @@ pub(super) async fn edit_server(
     (path, options): (&ServerPath, ChangeOptions),
     edit: impl FnOnce(Value) -> Value,
 ) -> Result<WithEtag<ServerChanged>, Problem> {
-    let name = ShownServers::read(state).find(&path.server)?;
+    let name = ShownServers::seen_by(state, caller).find(&path.server)?;
     let (change, detail) = EntryEdit {
         key: key_of(&name),
         mask: mask_config,
@@ -239,6 +239,8 @@ pub(super) async fn change_document(
 pub(super) struct ShownServers<'s> {
     pub(super) state: &'s ApiState,
     pub(super) entries: ShownEntries,
+    /// For whom; `None`: everything.
+    caller: Option<&'s ApiCaller>,
 }
 
 impl<'s> ShownServers<'s> {
@@ -246,13 +248,28 @@ impl<'s> ShownServers<'s> {
         Self {
             entries: ShownEntries::read(state, EntrySection::Servers),
             state,
+            caller: None,
         }
     }
 
-    /// The names of all, also of those that do not count.
+    /// What is there for `caller`: for a workspace admin the servers of its workspace.
+    pub(super) fn seen_by(state: &'s ApiState, caller: &'s ApiCaller) -> Self {
+        Self {
+            caller: Some(caller),
+            ..Self::read(state)
+        }
+    }
+
+    /// The names of all that are there, also of those that do not count.
     pub(super) fn names(&self) -> Vec<String> {
         let running = self.entries.config.servers.keys();
-        self.entries.names(running.map(ToString::to_string))
+        let mut names = self.entries.names(running.map(ToString::to_string));
+        if let Some(caller) = self.caller {
+            names.retain(|name| {
+                caller.sees_team(workspace_of(name).as_ref().map(WorkspaceName::as_str))
+            });
+        }
+        names
     }
 
     /// The server that `written`, a name or an id, means.
@@ -301,6 +318,14 @@ impl<'s> ShownServers<'s> {
                 catalog.counts(&name).tools
             }),
         }
+    }
+}
+
+/// The workspace that owns the server `name`.
+fn workspace_of(name: &str) -> Option<WorkspaceName> {
+    match ServerName::parse(name).ok()?.owner() {
+        ServerOwner::Workspace(workspace) => Some(workspace),
+        ServerOwner::Gateway | ServerOwner::Agent(_) => None,
     }
 }
 

@@ -15,3 +15,4 @@ mod server_actions;
 mod server_tools;
 mod servers;
 mod tools;
+mod workspaces;

@@ -4,7 +4,9 @@
 //! may use one is the extractor that it takes first (`caller`). What is changed are entries of the store, by a
 //! [`ConfigWriter`] that checks, writes and applies them; `http` brings the requests here, signed in.
 
+mod agent_keys;
 mod agent_servers;
+mod agents;
 mod audit;
 mod audit_follow;
 mod budgets;
@@ -96,6 +98,12 @@ pub trait ConfigWriter: std::fmt::Debug + Send + Sync {
         unsaved: Option<&'a EntryChange>,
     ) -> BoxFuture<'a, Result<ServerTrial, ChangeError>>;
 
+    /// Lets this gateway and others on the store read agents and keys again, which were changed there.
+    ///
+    /// # Errors
+    /// Why this one cannot.
+    fn apply_agents(&self) -> BoxFuture<'_, Result<(), String>>;
+
     /// Ends every connection to a server and makes new ones; whether it is one that is enabled.
     fn restart_server(&self, name: &ServerName) -> bool;
 }
@@ -120,6 +128,8 @@ pub(crate) struct ApiState {
     /// `None`: there is none, and nothing can be changed.
     pub(crate) store: Option<Store>,
     pub(crate) data_dir: PathBuf,
+    /// Held while an agent is changed: what is written is what was read.
+    pub(crate) agent_changes: tokio::sync::Mutex<()>,
     /// What servers listed when they were tried.
     pub(crate) trials: ServerTrials,
     pub(crate) event_streams: EventStreams,
@@ -184,6 +194,8 @@ pub fn openapi() -> Bytes {
 /// Every operation; each room of them has routes of its own.
 fn router() -> ApiRouter<Arc<ApiState>> {
     ApiRouter::new()
+        .merge(agent_keys::routes())
+        .merge(agents::routes())
         .merge(audit::routes())
         .merge(audit_follow::routes())
         .merge(budgets::routes())

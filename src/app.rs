@@ -225,6 +225,7 @@ impl GatewayCore {
             writer,
             store: self.storage.store().cloned(),
             data_dir: self.storage.data_dir().to_owned(),
+            agent_changes: tokio::sync::Mutex::default(),
             trials: ServerTrials::default(),
             event_streams: EventStreams::default(),
         }

@@ -18,7 +18,7 @@ use arc_swap::ArcSwap;
 use dashmap::DashMap;
 
 use crate::{
-    audit::{AuditEvent, AuditLog, EventKind},
+    audit::{AuditError, AuditEvent, AuditLog, EventKind},
     auth::{Agent, AgentDirectory},
     catalog::{Catalog, Tool},
     clock,
@@ -211,6 +211,26 @@ impl Governance {
             actor: actor.map(Into::into),
             detail: detail.map(Into::into),
         }));
+    }
+
+    /// The same for who may not go on before it is kept.
+    ///
+    /// # Errors
+    /// It is not kept.
+    pub async fn record_durably(
+        &self,
+        event: EventKind,
+        subject: &str,
+        (actor, detail): (&str, &str),
+    ) -> Result<(), AuditError> {
+        let recorded = self.storage.audit.record_event(&AuditEvent {
+            ts: clock::now(),
+            event,
+            subject: subject.into(),
+            actor: Some(actor.into()),
+            detail: Some(detail.into()),
+        });
+        recorded.durable().await
     }
 
     /// What was refused, and what would have been.

@@ -15,6 +15,7 @@ pub mod stdio;
 mod discovery;
 mod proxy;
 
+pub mod agent_change;
 mod backend;
 pub mod config_change;
 pub mod governance;

@@ -19,6 +19,7 @@ const LAYERS: Layers = &[
     (
         "api",
         &[
+            "agent_change",
             "status",
             "proxy",
             "discovery",
@@ -43,6 +44,10 @@ const LAYERS: Layers = &[
             "escape",
             "control_socket",
         ],
+    ),
+    (
+        "agent_change",
+        &["auth", "config", "escape", "governance", "names", "store"],
     ),
     ("config_change", &["store_reader", "store", "config"]),
     (

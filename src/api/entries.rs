@@ -187,7 +187,7 @@ pub(super) fn merge_patch(target: &mut Value, patch: Value) {
 }
 
 /// The keys that differ, for the audit: what they say may be secret.
-fn changed_keys(old: &Value, new: &Value) -> String {
+pub(super) fn changed_keys(old: &Value, new: &Value) -> String {
     let empty = serde_json::Map::new();
     let (old, new) = (
         old.as_object().unwrap_or(&empty),

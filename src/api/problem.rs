@@ -17,7 +17,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::etag;
-use crate::config_change::ChangeError;
+use crate::{audit::AuditError, config_change::ChangeError, store::StoreError};
 
 /// What went wrong, for programs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, JsonSchema)]
@@ -150,6 +150,22 @@ impl From<ChangeError> for Problem {
             problem.current = Some(etag::of_version(current));
         }
         problem
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        let kind = match &error {
+            StoreError::NameTaken { .. } => ProblemType::AlreadyExists,
+            _ => ProblemType::InternalError,
+        };
+        Self::new(kind, error.to_string())
+    }
+}
+
+impl From<AuditError> for Problem {
+    fn from(error: AuditError) -> Self {
+        Self::new(ProblemType::InternalError, error.to_string())
     }
 }
 

@@ -179,6 +179,18 @@ impl ConfigWriter for EntryWriter {
         })
     }
 
+    fn apply_agents(&self) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(async move {
+            let refreshed = self.storage.refresh().await;
+            notify_others(self.storage.data_dir(), "a changed agent or key").await;
+            if refreshed? {
+                let applied = self.apply_stored().await;
+                applied.map_err(|error| error.to_string())?;
+            }
+            Ok(())
+        })
+    }
+
     fn restart_server(&self, name: &ServerName) -> bool {
         self.reloader.restart_server(name)
     }

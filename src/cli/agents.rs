@@ -14,17 +14,15 @@ use super::{
     table::TextTable,
 };
 use crate::{
+    agent_change,
     audit::EventKind,
-    auth::{ANONYMOUS, Agent},
+    auth::Agent,
     clock,
-    config::{Role, Terms},
-    names::{AgentId, ProfileName},
+    config::Role,
+    names::ProfileName,
     store::{RefusedRow, StoredAgent},
 };
 use terms::Flags;
-
-/// The longest name of an agent, characters, as in a config.
-const NAME_CHARS_MAX: usize = 64;
 
 /// Manage agents
 #[derive(Args, Debug)]
@@ -159,19 +157,9 @@ impl ChangeArgs {
     }
 
     async fn add(&self, data_dir: &DataDir) -> Result<ExitCode, CommandError> {
-        check_name(&self.name)?;
-        data_dir.check_name_free(&self.name)?;
-        let mut agent = StoredAgent {
-            // As in a config, so that an agent that moves there stays the same.
-            id: AgentId::from_name(&self.name),
-            name: self.name.clone(),
-            team: None,
-            enabled: true,
-            role: Role::Agent,
-            profiles: None,
-            terms: Terms::default(),
-            created: clock::now(),
-        };
+        let place = data_dir.config_files_text();
+        let configured = (&data_dir.config, &*place);
+        let mut agent = agent_change::new_agent(&self.name, configured, clock::now())?;
         let done = self.flags.apply(&mut agent, data_dir)?;
         let detail = [vec!["added".to_owned()], done].concat().join("; ");
         let add = data_dir.store.agents.add(&agent);
@@ -235,27 +223,6 @@ fn audit_note(name: &str, detail: &str) -> AuditNote {
         subject: name.to_owned(),
         detail: detail.to_owned(),
     }
-}
-
-/// The rules of a config, and no name that reads like an id.
-fn check_name(name: &str) -> Result<(), CommandError> {
-    let problem = if name.trim().is_empty() || name.trim() != name {
-        "it must not be empty or have leading or trailing whitespace"
-    } else if name.contains(char::is_control) {
-        "it contains a control character"
-    } else if name.chars().count() > NAME_CHARS_MAX {
-        "it is longer than 64 characters"
-    } else if name == ANONYMOUS {
-        "reserved for callers without a key"
-    } else if name.parse::<AgentId>().is_ok() {
-        "that is an id"
-    } else {
-        return Ok(());
-    };
-    Err(CommandError::usage(format!(
-        "invalid agent name `{}`: {problem}",
-        escape_terminal(name)
-    )))
 }
 
 fn list(data_dir: &DataDir, json: bool) -> ExitCode {

@@ -34,6 +34,7 @@ use super::{
     usage_error,
 };
 use crate::{
+    agent_change::{AgentFault, KeyFault},
     app::{StartError, lost_store_warning},
     audit::{AuditError, AuditEvent, AuditLog, EventKind, IndexLag},
     clock,
@@ -105,9 +106,15 @@ pub(super) enum CommandError {
     /// There is no place for a store that is empty. The operator mends the system.
     #[error("cannot create a temporary directory: {0}")]
     TempDir(std::io::Error),
-    /// There is no key to be made. The operator mends the system.
+    /// There is nothing random to be made. The operator mends the system.
     #[error("cannot get random numbers: {0}")]
     Randomness(#[from] getrandom::Error),
+    /// There is no key for the agent. Who asked mends it.
+    #[error(transparent)]
+    NoKey(#[from] KeyFault),
+    /// An agent cannot be as it was asked for. Who asked mends it.
+    #[error(transparent)]
+    Agent(#[from] AgentFault),
     /// A key that was shown could not be stored. The operator mends the store.
     #[error("the key shown is not valid because it could not be stored: {source}")]
     KeyNotStored {
@@ -136,8 +143,11 @@ impl CommandError {
     /// Says what is wrong.
     pub(super) fn report(&self) -> ExitCode {
         match self {
+            Self::NoKey(KeyFault::Randomness(_)) => report_failure(self),
             Self::Change(_)
             | Self::Usage(_)
+            | Self::Agent(_)
+            | Self::NoKey(_)
             | Self::Terms(_)
             | Self::Store(StoreError::NameTaken { .. }) => usage_error(&self.to_string()),
             Self::Audit(_)

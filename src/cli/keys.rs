@@ -1,6 +1,6 @@
 //! `tollbridge keys`
 
-use std::{process::ExitCode, time::Duration};
+use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
@@ -14,10 +14,10 @@ use super::{
     table::TextTable,
 };
 use crate::{
+    agent_change::{self, KeyLifetime},
     audit::EventKind,
     auth::key::ApiKey,
     clock,
-    names::AgentId,
     store::{KeyId, RefusedRow, StoredKey, StoredRows},
 };
 
@@ -46,8 +46,8 @@ struct Create {
     /// Name or id of the agent, of the config or the store
     agent: String,
     /// Lifetime such as 90d, or `never`. Default: `governance.key_lifetime`
-    #[arg(long, value_name = "TIME", value_parser = Lifetime::parse)]
-    expires: Option<Lifetime>,
+    #[arg(long, value_name = "TIME", value_parser = KeyLifetime::parse)]
+    expires: Option<KeyLifetime>,
     #[command(flatten)]
     config: ConfigArgs,
     /// Print the key and its metadata as JSON
@@ -75,24 +75,6 @@ struct Revoke {
     /// Print JSON
     #[arg(long)]
     json: bool,
-}
-
-/// How long a key is good for.
-#[derive(Clone, Copy, Debug)]
-enum Lifetime {
-    Never,
-    Time(Duration),
-}
-
-impl Lifetime {
-    fn parse(text: &str) -> Result<Self, String> {
-        if text == "never" {
-            return Ok(Self::Never);
-        }
-        let time = humantime::parse_duration(text);
-        time.map(Self::Time)
-            .map_err(|error| format!("{error}; use a duration such as 90d, or `never`"))
-    }
 }
 
 impl KeysArgs {
@@ -123,35 +105,9 @@ impl KeysArgs {
 impl Create {
     async fn create(&self, data_dir: &DataDir) -> Result<ExitCode, CommandError> {
         let agent = data_dir.agent(&self.agent)?;
-        if !data_dir.requires_keys() {
-            return Err(CommandError::usage(
-                "the config does not require keys: set `auth = \"keys\"` in `[governance]` first",
-            ));
-        }
-        if agent.id == AgentId::ANONYMOUS {
-            return Err(CommandError::usage("the anonymous agent has no keys"));
-        }
-        let created = clock::now();
-        let lifetime = match self.expires {
-            Some(Lifetime::Never) => None,
-            Some(Lifetime::Time(time)) => Some(time),
-            None => data_dir.config.governance.key_lifetime,
-        };
-        let expires = lifetime
-            .map(|time| expiry_time(created, time))
-            .transpose()?;
-        let key = ApiKey::generate()?;
-        let stored = StoredKey {
-            id: KeyId::generate()?,
-            agent: agent.id,
-            hash: key.hash(),
-            prefix: key.display_prefix().to_owned(),
-            created,
-            expires,
-            revoked: None,
-            last_used: None,
-        };
-        let until = expires.map_or_else(|| "never".to_owned(), |at| format!("{at:.0}"));
+        let (key, stored) =
+            agent_change::new_key(agent.id, self.expires, &data_dir.config, clock::now())?;
+        let until = agent_change::expiry_text(&stored);
         let note = |event, detail| AuditNote {
             event,
             subject: stored.id.to_string(),
@@ -197,14 +153,6 @@ impl Create {
         let added = data_dir.store.keys.add(stored).await;
         added.map_err(|source| CommandError::KeyNotStored { source })
     }
-}
-
-fn expiry_time(now: Timestamp, time: Duration) -> Result<Timestamp, CommandError> {
-    if time.is_zero() {
-        return Err(CommandError::usage("--expires must be greater than 0"));
-    }
-    now.checked_add(time)
-        .map_err(|_| CommandError::usage("--expires is too large; use `never`"))
 }
 
 impl ListKeysArgs {
@@ -373,12 +321,7 @@ fn unknown_key(id: &str, keys: &[StoredKey]) -> CommandError {
 }
 
 fn state(key: &StoredKey, data_dir: &DataDir) -> &'static str {
-    match key.revoked {
-        Some(_) => "revoked",
-        None if data_dir.is_locked_out(key.agent) => "shut",
-        None if key.is_live(clock::now()) => "live",
-        None => "expired",
-    }
+    agent_change::key_state(key, data_dir.is_locked_out(key.agent), clock::now())
 }
 
 fn to_json(key: &StoredKey, data_dir: &DataDir) -> Value {

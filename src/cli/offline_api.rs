@@ -88,6 +88,7 @@ impl OfflineApi {
             data_dir: data_dir.config.data_dir.clone(),
             trials: ServerTrials::default(),
             event_streams: EventStreams::default(),
+            agent_changes: tokio::sync::Mutex::default(),
         });
         Ok(Self { api, idle })
     }
@@ -232,6 +233,14 @@ impl ConfigWriter for StoreWriter {
             let server = server.ok_or(ChangeError::Missing(key))?;
             let launcher = process_context().launcher;
             Ok(app::try_server(&loaded.config, (name, server), launcher).await)
+        })
+    }
+
+    /// Gateways that run are told; nothing is known of agents here.
+    fn apply_agents(&self) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(async move {
+            self.data_dir.notify_change().await;
+            Ok(())
         })
     }
 

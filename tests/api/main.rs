@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod agent_servers;
+mod agents;
 mod audit;
 mod budgets;
 mod config;

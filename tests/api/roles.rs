@@ -35,6 +35,14 @@ const IN: u16 = 0;
 
 /// What each of the [`CALLERS`] meets at each operation.
 const TABLE: &[(&str, [u16; 6])] = &[
+    ("createAgent", [401, 403, IN, IN, 403, IN]),
+    ("createAgentKey", [401, 403, IN, IN, 403, IN]),
+    ("deleteAgent", [401, 403, IN, IN, 403, IN]),
+    ("getAgent", [401, 403, IN, IN, IN, IN]),
+    ("listAgentKeys", [401, 403, IN, IN, IN, IN]),
+    ("listAgents", [401, 403, IN, IN, IN, IN]),
+    ("patchAgent", [401, 403, IN, IN, 403, IN]),
+    ("revokeAgentKey", [401, 403, IN, IN, 403, IN]),
     ("exportAuditRecords", [401, 403, 403, 403, IN, IN]),
     ("followAuditRecords", [401, 403, 403, 403, IN, IN]),
     ("getAuditRecord", [401, 403, 403, 403, IN, IN]),
@@ -74,8 +82,10 @@ const TABLE: &[(&str, [u16; 6])] = &[
 
 /// What the parameters of paths stand for: something of the workspace `science`, where that may own one.
 const PARAMETERS: &[(&str, &str)] = &[
+    ("agent", "nothing"),
     ("budget", "team:nothing:day"),
     ("id", "inv_0"),
+    ("key", "key_0"),
     ("profile", "nothing"),
     ("server", "own"),
     ("tool", "nothing"),

@@ -2,7 +2,7 @@
 
 pub(super) mod data;
 
-use std::{fmt::Write as _, sync::Arc};
+use std::fmt::Write as _;
 
 use clap::{Args, ValueEnum};
 use globset::Glob;
@@ -14,12 +14,11 @@ use super::super::{
     suggest::did_you_mean,
 };
 use crate::{
-    auth::Agent,
+    agent_change,
     config::{
         Budget, Config, InvalidBudget, InvalidRate, Policy, PolicyMode, Rate, Role, RuleKind,
         Terms, glob,
     },
-    governance::PolicySet,
     names::{ProfileName, ServerName},
     store::StoredAgent,
 };
@@ -265,11 +264,11 @@ impl Flags {
     ) -> Result<Vec<String>, CommandError> {
         let mut done = Vec::new();
         if let Some(team) = &self.team {
-            if team.trim().is_empty() || team.contains(char::is_control) {
-                return Err(CommandError::usage(
-                    "--team must not be empty; use --no-team to remove the agent from its team",
-                ));
-            }
+            agent_change::check_team(team).map_err(|fault| {
+                CommandError::usage(format!(
+                    "{fault}; use --no-team to remove the agent from its team"
+                ))
+            })?;
             warn_if_team_unlimited(team, data_dir);
             agent.team = Some(team.clone());
             done.push(format!("team {team}"));
@@ -291,9 +290,9 @@ impl Flags {
         }
         let before = agent.terms.clone();
         self.apply_terms(&mut agent.terms, &mut done)?;
-        if let Err(failure) = check_terms(agent, data_dir) {
+        if let Err(failure) = agent_change::check_terms(agent, &data_dir.config) {
             if agent.terms != before {
-                return Err(failure);
+                return Err(failure.into());
             }
             // They were so before, and what is asked for is another matter.
             eprint(&format!(
@@ -442,21 +441,10 @@ impl Flags {
     }
 }
 
-/// Refuses terms that could not be used, as a gateway does at its start with those of a config. Servers and
-/// other agents are nothing to them.
-fn check_terms(agent: &StoredAgent, data_dir: &DataDir) -> Result<(), CommandError> {
-    let mut config = data_dir.config.clone();
-    config.servers.clear();
-    config.agents.clear();
-    let policy_set = PolicySet::new(&config)?;
-    Ok(policy_set.validate(&Arc::new(Agent::from(agent.clone())))?)
-}
-
 fn parse_profiles(names: &[String], data_dir: &DataDir) -> Result<Vec<ProfileName>, CommandError> {
     let known = data_dir.config.profiles.keys();
     let find = |name: &String| {
-        let found = known.clone().find(|known| known.as_str() == name);
-        found.cloned().ok_or_else(|| {
+        agent_change::find_profile(name, &data_dir.config).map_err(|_| {
             let known: Vec<&str> = known.clone().map(ProfileName::as_str).collect();
             unknown_name("profile", name, &known, "profiles are set in the config")
         })

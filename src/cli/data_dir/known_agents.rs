@@ -197,23 +197,8 @@ impl KnownAgents {
         })
     }
 
-    /// Refuses a name or id that an agent of the config has.
-    pub(in crate::cli) fn check_name_free(&self, name: &str) -> Result<(), CommandError> {
-        let id = AgentId::from_name(name);
-        let config = self.config.agents.values();
-        if config
-            .clone()
-            .any(|agent| agent.name == name || agent.id == id)
-        {
-            return Err(CommandError::usage(format!(
-                "agent `{name}` is already configured in {}",
-                self.config_files_text()
-            )));
-        }
-        Ok(())
-    }
-
-    fn config_files_text(&self) -> String {
+    /// Where agents are configured, for people.
+    pub(in crate::cli) fn config_files_text(&self) -> String {
         match self.files.as_slice() {
             [file] => file.display().to_string(),
             _ => "the config".to_owned(),

@@ -27,6 +27,7 @@ mod server_tools;
 mod servers;
 mod tools;
 mod trials;
+mod usage;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -207,6 +208,7 @@ fn router() -> ApiRouter<Arc<ApiState>> {
         .merge(server_tools::routes())
         .merge(servers::routes())
         .merge(tools::routes())
+        .merge(usage::routes())
         .route("/api/v1/openapi.json", get(show_description))
         .fallback(async || Problem::not_found("such path"))
 }

@@ -30,6 +30,7 @@ mod secrets;
 mod sessions;
 mod sqlite;
 mod tasks;
+mod usage;
 
 #[cfg(test)]
 mod tests;
@@ -59,6 +60,7 @@ pub use secrets::{KeyFingerprint, SECRETS_PURPOSE, SecretStore, StoredSecret, se
 pub use sessions::{SessionHash, SessionStore, StoredSession};
 pub use sqlite::FILE_NAME;
 pub use tasks::{StoredTask, TaskClaim, TaskIdScope, TaskOwners};
+pub use usage::{UsageAnswer, UsageDimension, UsageQuery, UsageSum, UsageTotals};
 
 /// The first version of the schema that keeps secrets.
 pub const SECRETS_SINCE: i64 = 9;

@@ -228,13 +228,6 @@ fn write_lines(records: Query, chunks: &mpsc::Sender<io::Result<Bytes>>) {
 
 impl AuditFilter {
     pub(super) fn resolve(self) -> Result<RecordFilter, Problem> {
-        let invalid = |what: &str, why: String| {
-            Problem::new(ProblemType::InvalidRequest, format!("`{what}`: {why}"))
-        };
-        let time = |what: &str, text: Option<String>| -> Result<Option<Timestamp>, Problem> {
-            let parsed = text.map(|text| text.parse::<Timestamp>()).transpose();
-            parsed.map_err(|error| invalid(what, error.to_string()))
-        };
         let decision = self.decision.map(|text| text.parse::<RecordedDecision>());
         Ok(RecordFilter {
             agent: self.agent,
@@ -242,13 +235,23 @@ impl AuditFilter {
             tool: self.tool,
             decision: decision
                 .transpose()
-                .map_err(|error| invalid("decision", error.to_string()))?,
-            since: time("since", self.since)?,
-            until: time("until", self.until)?,
+                .map_err(|error| invalid("decision", &error))?,
+            since: parse_time("since", self.since.as_deref())?,
+            until: parse_time("until", self.until.as_deref())?,
             limit: None,
             id: None,
         })
     }
+}
+
+/// The time that `text`, which is given as `what`, says.
+pub(super) fn parse_time(what: &str, text: Option<&str>) -> Result<Option<Timestamp>, Problem> {
+    let parsed = text.map(str::parse).transpose();
+    parsed.map_err(|error: jiff::Error| invalid(what, &error))
+}
+
+fn invalid(what: &str, why: &dyn std::fmt::Display) -> Problem {
+    Problem::new(ProblemType::InvalidRequest, format!("`{what}`: {why}"))
 }
 
 /// A page of what `filter` wants. A cursor is the time and the id of the last record before.

@@ -1,11 +1,14 @@
 //! The index of the audit: where in the log each record stands, and what searches ask of it. The log
 //! itself is the truth, and the index can be made again from it.
 
+use std::time::Duration;
+
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use super::StoreError;
+use super::{StoreError, UsageAnswer, UsageQuery};
+use crate::money::Micros;
 
 /// What is new of one segment.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -55,6 +58,14 @@ pub struct IndexedRecord {
     pub exposed: Option<String>,
     /// What was decided.
     pub decision: String,
+    /// The team of the agent.
+    pub team: Option<String>,
+    /// The workspace of the agent.
+    pub workspace: Option<String>,
+    /// What the call cost.
+    pub price: Micros,
+    /// How long it took, to the microsecond.
+    pub took: Duration,
 }
 
 /// Where a record stands.
@@ -132,6 +143,10 @@ pub trait AuditIndex: std::fmt::Debug + Send + Sync {
         after: Option<i64>,
         count: usize,
     ) -> BoxFuture<'a, Result<NewPlaces, StoreError>>;
+
+    /// What calls came to, as far back as there are records.
+    fn usage<'a>(&'a self, query: &'a UsageQuery)
+    -> BoxFuture<'a, Result<UsageAnswer, StoreError>>;
 
     /// Forgets what lies beyond `length` in a segment, provided that it is still indexed as far as
     /// `mark` says and `confirm_truncated` agrees; whether it did. While `confirm_truncated` is asked nobody else can

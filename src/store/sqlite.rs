@@ -61,6 +61,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0011.sql"),
     include_str!("../../migrations/sqlite/0012.sql"),
     include_str!("../../migrations/sqlite/0013.sql"),
+    include_str!("../../migrations/sqlite/0014.sql"),
 ];
 
 /// The first version of the schema whose agents and keys have MACs.

@@ -1,6 +1,9 @@
 //! The contract of every store. An implementation is held to it by one line of `contract!`.
 
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::Duration,
+};
 
 use futures_util::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
@@ -947,6 +950,10 @@ fn indexed(number: u64) -> IndexedRecord {
         server: Some(server),
         tool: Some("t \"q\"".to_owned()),
         decision: "allowed".to_owned(),
+        team: None,
+        workspace: None,
+        price: Micros::new(5),
+        took: Duration::from_millis(3),
     }
 }
 

@@ -16,4 +16,5 @@ mod server_actions;
 mod server_tools;
 mod servers;
 mod tools;
+mod usage;
 mod workspaces;

@@ -55,6 +55,7 @@ const TABLE: &[(&str, [u16; 6])] = &[
     ("getConfig", [401, 403, 403, 403, IN, IN]),
     ("validateConfig", [401, 403, 403, 403, IN, IN]),
     ("explainPolicy", [401, 403, 403, 403, IN, IN]),
+    ("getUsage", [401, 403, 403, 403, IN, IN]),
     ("createProfile", [401, 403, 403, 403, 403, IN]),
     ("deleteProfile", [401, 403, 403, 403, 403, IN]),
     ("getProfile", [401, 403, 403, 403, IN, IN]),

@@ -558,11 +558,11 @@ fn maybe_time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D
     time(from).map(Some)
 }
 
-fn micros<'de, D: Deserializer<'de>>(from: D) -> Result<Micros, D::Error> {
+pub(in crate::audit) fn micros<'de, D: Deserializer<'de>>(from: D) -> Result<Micros, D::Error> {
     u64::deserialize(from).map(Micros::new)
 }
 
-fn millis<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+pub(in crate::audit) fn millis<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     let seconds = f64::deserialize(from)? / 1000.0;
     let time = Duration::try_from_secs_f64(seconds).map_err(de::Error::custom)?;
     let micros = time.as_nanos().saturating_add(500) / 1000;

@@ -16,7 +16,7 @@ use crate::{
     names::{AgentId, InvocationId},
     store::{
         AuditIndex, IndexFilter, IndexedPlace, IndexedSegment, NewPlaces, SegmentMark, Store,
-        StoreError,
+        StoreError, UsageAnswer, UsageQuery,
     },
 };
 
@@ -265,6 +265,13 @@ impl AuditIndex for Busy {
         count: usize,
     ) -> BoxFuture<'a, Result<NewPlaces, StoreError>> {
         self.index.find_after(filter, after, count)
+    }
+
+    fn usage<'a>(
+        &'a self,
+        query: &'a UsageQuery,
+    ) -> BoxFuture<'a, Result<UsageAnswer, StoreError>> {
+        self.index.usage(query)
     }
 
     fn truncate_segment<'a>(

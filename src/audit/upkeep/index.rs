@@ -8,6 +8,7 @@ use std::{
     collections::HashMap,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use jiff::Timestamp;
@@ -20,8 +21,9 @@ use crate::{
         AuditError, AuditLog, ChainId, IndexLag, LineType, files,
         hash_chain::claimed_hash,
         reader::{ReadStep, SegmentReader},
-        record::record_line::{invocation, time},
+        record::record_line::{invocation, micros, millis, time},
     },
+    money::Micros,
     names::InvocationId,
     store::{AuditIndex, IndexedRecord, IndexedSegment, SegmentMark},
 };
@@ -227,6 +229,12 @@ struct IndexedColumns<'a> {
     exposed: Option<String>,
     #[serde(borrow)]
     decision: Cow<'a, str>,
+    team: Option<String>,
+    workspace: Option<String>,
+    #[serde(rename = "price_micros", deserialize_with = "micros")]
+    price: Micros,
+    #[serde(rename = "execution_time_ms", deserialize_with = "millis")]
+    took: Duration,
 }
 
 /// Bytes of a text that the index has of it: clients choose some of them, and whoever finds a record by
@@ -255,5 +263,9 @@ fn to_indexed_record(line: &[u8], offset: u64) -> Option<IndexedRecord> {
         tool: record.tool.map(truncate_term),
         exposed: record.exposed.map(truncate_term),
         decision: record.decision.into_owned(),
+        team: record.team.map(truncate_term),
+        workspace: record.workspace.map(truncate_term),
+        price: record.price,
+        took: record.took,
     })
 }

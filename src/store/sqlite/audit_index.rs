@@ -1,5 +1,9 @@
 //! The index of the audit in SQLite.
 
+mod usage;
+
+use std::collections::HashSet;
+
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::json;
@@ -8,7 +12,7 @@ use sqlx::{QueryBuilder, Sqlite as Db};
 use super::{Sqlite, begin};
 use crate::store::{
     AuditIndex, IndexFilter, IndexedPlace, IndexedRecord, IndexedSegment, NewPlaces, SegmentMark,
-    StoreError,
+    StoreError, UsageAnswer, UsageQuery,
 };
 
 /// Adds what is new of a segment, or raises how far it is known.
@@ -21,7 +25,7 @@ const PUT_SEGMENT: &str = "INSERT INTO audit_segments (chain, segment, end_byte,
 const PUT_RECORDS: &str = "INSERT OR IGNORE INTO audit_records (segment, first_byte, ts_us, \
      invocation, agent_id, agent_name, server, tool, exposed, decision) \
      SELECT ?1, value->>0, value->>1, unhex(value->>2), value->>3, value->>4, value->>5, value->>6, \
-     value->>7, value->>8 FROM json_each(?2)";
+     value->>7, value->>8 FROM json_each(?2) RETURNING first_byte";
 
 impl AuditIndex for Sqlite {
     fn put<'a>(&'a self, segments: &'a [IndexedSegment]) -> BoxFuture<'a, Result<(), StoreError>> {
@@ -41,12 +45,17 @@ impl AuditIndex for Sqlite {
                     continue;
                 }
                 let rows: Vec<_> = segment.records.iter().map(record_json).collect();
-                sqlx::query(PUT_RECORDS)
+                let added: Vec<i64> = sqlx::query_scalar(PUT_RECORDS)
                     .bind(id)
                     .bind(serde_json::Value::from(rows).to_string())
-                    .execute(&mut *tx)
+                    .fetch_all(&mut *tx)
                     .await
                     .map_err(failed)?;
+                // What was known is counted already.
+                let added: HashSet<u64> = added.into_iter().map(i64::cast_unsigned).collect();
+                let records = segment.records.iter();
+                let records = records.filter(|record| added.contains(&record.offset));
+                usage::add(records, &mut tx).await.map_err(failed)?;
             }
             tx.commit().await.map_err(failed)
         })
@@ -135,6 +144,13 @@ impl AuditIndex for Sqlite {
         })
     }
 
+    fn usage<'a>(
+        &'a self,
+        query: &'a UsageQuery,
+    ) -> BoxFuture<'a, Result<UsageAnswer, StoreError>> {
+        Box::pin(usage::find(self, query))
+    }
+
     fn truncate_segment<'a>(
         &'a self,
         mark: &'a SegmentMark,
@@ -190,6 +206,7 @@ impl AuditIndex for Sqlite {
                 "DELETE FROM audit_records WHERE segment IN \
                  (SELECT id FROM audit_segments WHERE chain = ?1 AND segment = ?2)",
                 "DELETE FROM audit_segments WHERE chain = ?1 AND segment = ?2",
+                usage::REMOVE_OLD,
             ] {
                 sqlx::query(remove)
                     .bind(chain)
@@ -230,9 +247,11 @@ fn find_query(filter: &IndexFilter, count: usize) -> QueryBuilder<Db> {
         if number > 0 {
             query.push(" UNION ");
         }
-        let columns =
-            "SELECT * FROM (SELECT ts_us, segment, first_byte FROM audit_records WHERE true";
-        query.push(columns);
+        let hint = index_for(filter, agent.or(tool));
+        query.push(
+            "SELECT * FROM (SELECT ts_us, segment, first_byte FROM audit_records INDEXED BY ",
+        );
+        query.push(hint).push(" WHERE true");
         for (column, value) in agent.into_iter().chain(tool) {
             query
                 .push(format_args!(" AND {column} = "))
@@ -278,6 +297,22 @@ fn branches(filter: &IndexFilter) -> Vec<(Option<WantedValue<'_>>, Option<Wanted
     let all = agents.into_iter();
     all.flat_map(|agent| tools.iter().map(move |tool| (agent, *tool)))
         .collect()
+}
+
+/// The index that leads to fewest records. Without statistics SQLite cannot tell, and reads many more.
+fn index_for(filter: &IndexFilter, first: Option<WantedValue<'_>>) -> &'static str {
+    if filter.invocation.is_some() {
+        return "audit_records_invocation";
+    }
+    match first {
+        Some(("agent_id", _)) => "audit_records_agent_id",
+        Some(("agent_name", _)) => "audit_records_agent_name",
+        _ if filter.server.is_some() => "audit_records_server",
+        Some(("tool", _)) => "audit_records_tool",
+        Some(("exposed", _)) => "audit_records_exposed",
+        _ if filter.decision.is_some() => "audit_records_decision",
+        _ => "audit_records_ts",
+    }
 }
 
 /// That one of `columns` has what is wanted, if anything is.

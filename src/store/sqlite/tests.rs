@@ -3,7 +3,10 @@
 use super::*;
 use crate::{
     names::AgentId,
-    store::{AgentStore, KeyHash, KeyId, KeyStore, RowFault, Store, StoredAgent, StoredKey},
+    store::{
+        AgentStore, AuditIndex, IndexedRecord, IndexedSegment, KeyHash, KeyId, KeyStore, RowFault,
+        Store, StoredAgent, StoredKey, UsageDimension, UsageQuery,
+    },
 };
 
 #[tokio::test]
@@ -277,7 +280,7 @@ async fn age(store: &Sqlite) {
                DROP TABLE oauth_clients; DROP TABLE oauth_grants; DROP TABLE oauth_tokens; \
                DROP TABLE oauth_login_codes; DROP TABLE config_entries; \
                CREATE TABLE secrets (name TEXT PRIMARY KEY, value BLOB NOT NULL); \
-               DROP TABLE audit_records; DROP TABLE audit_segments; CREATE TABLE audit_blocks (it); \
+               DROP TABLE audit_records; DROP TABLE audit_segments; DROP TABLE audit_usage; CREATE TABLE audit_blocks (it); \
                PRAGMA user_version = 5";
     sqlx::raw_sql(sql).execute(&store.durable).await.unwrap();
 }
@@ -403,5 +406,73 @@ fn a_disk_without_room_is_told_from_a_broken_one() {
         let error = classify(code, blocks, available);
         assert_eq!(error.starts_with(&no_room), is_full, "{error}");
         assert_eq!(error.contains("disk I/O error"), !is_full, "{error}");
+    }
+}
+
+/// What was indexed before there were sums of it is counted.
+#[tokio::test]
+async fn records_of_before_count_as_usage() {
+    let parent = tempfile::tempdir().unwrap();
+    let store = Sqlite::open(parent.path()).await.unwrap();
+    let record = |number: u64, decision: &str| IndexedRecord {
+        offset: number,
+        ts: Timestamp::from_second(7200 + i64::try_from(number).unwrap()).unwrap(),
+        invocation: uuid::Uuid::from_u128(number.into()),
+        agent_id: "agent_1".to_owned(),
+        agent_name: "a".to_owned(),
+        server: Some("s".to_owned()),
+        tool: Some("t".to_owned()),
+        exposed: None,
+        decision: decision.to_owned(),
+        team: None,
+        workspace: None,
+        price: Micros::new(7),
+        took: Duration::from_millis(3),
+    };
+    let decisions = ["allowed", "failed", "refused"];
+    let records = (0..).zip(decisions);
+    let segment = IndexedSegment {
+        chain: "c".to_owned(),
+        segment: 1,
+        end: 9,
+        hash: None,
+        records: records.map(|(number, it)| record(number, it)).collect(),
+    };
+    let usage = async |dimension| {
+        let query = UsageQuery {
+            dimension,
+            first_hour: 2,
+            end_hour: 3,
+            step_hours: 1,
+            after: None,
+            count: 9,
+        };
+        let sums = store.usage(&query).await.unwrap().sums;
+        let [sum] = &sums[..] else { panic!("{sums:?}") };
+        let totals = &sum.totals;
+        assert_eq!(
+            (sum.hour, totals.calls, totals.errors, totals.refused),
+            (2, 3, 1, 1)
+        );
+        (sum.name.clone(), totals.spent.get(), totals.mean_ms())
+    };
+    for _ in 0..2 {
+        // What is known already is counted once.
+        store.put(std::slice::from_ref(&segment)).await.unwrap();
+        let counted = usage(UsageDimension::Tool).await;
+        assert_eq!(counted, ("s/t".to_owned(), 21, Some(3.0)));
+    }
+    let migration = include_str!("../../../migrations/sqlite/0014.sql");
+    let again = format!("DROP TABLE audit_usage; {migration}");
+    sqlx::raw_sql(AssertSqlSafe(again))
+        .execute(&store.durable)
+        .await
+        .unwrap();
+    for (dimension, name) in [
+        (UsageDimension::Agent, "agent_1"),
+        (UsageDimension::Server, "s"),
+        (UsageDimension::Tool, "s/t"),
+    ] {
+        assert_eq!(usage(dimension).await, (name.to_owned(), 0, None));
     }
 }

@@ -1,7 +1,7 @@
 //! How long questions to the index of the audit take. `TEST_AUDIT_RECORDS` says of how many records; the times
 //! are held to from a million on.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::*;
 
@@ -39,6 +39,10 @@ fn record(number: u64) -> IndexedRecord {
             "allowed"
         }
         .to_owned(),
+        team: Some(format!("team{}", number % 50)),
+        workspace: None,
+        price: Micros::new(5),
+        took: Duration::from_millis(number % 300),
     }
 }
 
@@ -154,5 +158,34 @@ async fn questions_take_no_longer_for_many_records() {
         println!("{what}: {} found in {took:?}", found.len());
         assert!(found.len() >= least, "{what}");
         assert!(count < LARGE || took < QUESTION_MAX, "{what}: {took:?}");
+    }
+    for dimension in [
+        UsageDimension::Agent,
+        UsageDimension::Server,
+        UsageDimension::Team,
+    ] {
+        // Hours of a day, and days of a month.
+        for (step_hours, end_hour) in [(1, 24), (24, 24 * 30)] {
+            let query = UsageQuery {
+                dimension,
+                first_hour: 0,
+                end_hour,
+                step_hours,
+                after: None,
+                count: 50,
+            };
+            let begun = Instant::now();
+            let answer = store.audit.usage(&query).await.unwrap();
+            let took = begun.elapsed();
+            println!(
+                "{dimension:?} by {step_hours} h: {} sums in {took:?}",
+                answer.sums.len()
+            );
+            assert!(!answer.sums.is_empty());
+            assert!(
+                count < LARGE || took < QUESTION_MAX,
+                "{dimension:?}: {took:?}"
+            );
+        }
     }
 }

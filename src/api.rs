@@ -15,6 +15,7 @@ mod config;
 mod entries;
 mod etag;
 mod events;
+mod idempotency;
 mod input;
 mod page;
 mod plan;
@@ -42,6 +43,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{HeaderValue, Request, Response, header::CONTENT_TYPE};
 use jiff::Timestamp;
+use tokio::sync::oneshot;
 use tower_service::Service;
 
 use crate::{
@@ -53,10 +55,12 @@ use crate::{
     proxy::Proxy,
     status::Status,
     store::{Store, StoredEntry},
+    task::Tasks,
 };
 pub(crate) use caller::ApiCaller;
 pub use config::{ExportFailure, export_config};
 pub(crate) use events::EventStreams;
+use idempotency::KeptAnswers;
 pub use plan::ChangePlan;
 pub use problem::{Problem, ProblemType};
 pub(crate) use trials::ServerTrials;
@@ -123,6 +127,7 @@ pub struct ServerTrial {
 /// What operations work with.
 #[derive(Debug)]
 pub(crate) struct ApiState {
+    pub(crate) tasks: Tasks,
     pub(crate) proxy: Arc<Proxy>,
     pub(crate) status: Arc<Status>,
     pub(crate) writer: Arc<dyn ConfigWriter>,
@@ -140,12 +145,15 @@ pub(crate) struct ApiState {
 #[derive(Clone, Debug)]
 pub(crate) struct Api {
     router: axum::Router,
+    kept_answers: KeptAnswers,
+    tasks: Tasks,
 }
 
 impl Api {
     /// The operations on a gateway.
     pub(crate) fn new(state: ApiState) -> Self {
         let (router, description) = describe();
+        let tasks = state.tasks.clone();
         let state = Arc::new(state);
         Self {
             router: router
@@ -158,11 +166,40 @@ impl Api {
                 .layer(DefaultBodyLimit::disable())
                 .layer(Extension(Arc::new(description)))
                 .with_state(state),
+            kept_answers: KeptAnswers::default(),
+            tasks,
         }
     }
 
     /// Answers a request; its extension is the [`ApiCaller`], where somebody has signed in.
     pub(crate) async fn handle(&self, request: Request<Bytes>) -> Response<Body> {
+        if request.method().is_safe() {
+            return self.route(request).await;
+        }
+        let slot = match self.kept_answers.slot_of(&request) {
+            Ok(slot) => slot,
+            Err(problem) => return problem.into_response(),
+        };
+        let api = self.clone();
+        let (answer, answered) = oneshot::channel();
+        // Whoever hangs up does not stop a change half way.
+        self.tasks.spawn("change over the API", async move {
+            let response = match slot {
+                Some(slot) => {
+                    slot.answer(request, async |asked| api.route(asked).await)
+                        .await
+                }
+                None => api.route(request).await,
+            };
+            drop(answer.send(response));
+        });
+        answered.await.unwrap_or_else(|_| {
+            let detail = "the gateway stops: look whether the change was made";
+            Problem::new(ProblemType::InternalError, detail).into_response()
+        })
+    }
+
+    async fn route(&self, request: Request<Bytes>) -> Response<Body> {
         let mut router = self.router.clone();
         match router.call(request.map(Body::from)).await {
             Ok(response) => response,

@@ -226,6 +226,7 @@ impl GatewayCore {
             store: self.storage.store().cloned(),
             data_dir: self.storage.data_dir().to_owned(),
             agent_changes: tokio::sync::Mutex::default(),
+            tasks: self.tasks.clone(),
             trials: ServerTrials::default(),
             event_streams: EventStreams::default(),
         }

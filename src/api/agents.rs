@@ -467,7 +467,7 @@ fn source_of(
     let below = below.take_while(|(key, _)| key.starts_with(&section));
     let written = below.filter_map(|(_, place)| match place {
         ValuePlace::File { file, line, .. } => Some((file.clone(), *line)),
-        _ => None,
+        ValuePlace::Default | ValuePlace::Environment { .. } | ValuePlace::Store { .. } => None,
     });
     let first = written.min_by_key(|(_, line)| *line);
     let (file, line) = first.unwrap_or_else(|| ("environment".to_owned(), 1));

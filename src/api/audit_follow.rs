@@ -57,12 +57,11 @@ pub(super) async fn follow(
     let filter = filter.resolve()?;
     let permit = state.event_streams.permit()?;
     let store = state.store.as_ref().ok_or_else(no_index)?;
-    let after = match last {
-        Some(last) => last,
-        None => {
-            let now = new_records(&log_dir(&state), &*store.audit, &filter, None, 0).await;
-            now.map_err(|error| lagging(&error))?.end
-        }
+    let after = if let Some(last) = last {
+        last
+    } else {
+        let now = new_records(&log_dir(&state), &*store.audit, &filter, None, 0).await;
+        now.map_err(|error| lagging(&error))?.end
     };
     let follower = RecordFollower { filter, after };
     Ok(stream(state, permit, follower))

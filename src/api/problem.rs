@@ -155,9 +155,10 @@ impl From<ChangeError> for Problem {
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
-        let kind = match &error {
-            StoreError::NameTaken { .. } => ProblemType::AlreadyExists,
-            _ => ProblemType::InternalError,
+        let kind = if matches!(error, StoreError::NameTaken { .. }) {
+            ProblemType::AlreadyExists
+        } else {
+            ProblemType::InternalError
         };
         Self::new(kind, error.to_string())
     }

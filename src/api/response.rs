@@ -16,6 +16,8 @@ use http::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::input::describe_header;
+
 /// An answer and the version of what it shows; no version where it cannot be changed.
 #[derive(Debug)]
 pub(super) struct WithEtag<T> {
@@ -80,7 +82,25 @@ macro_rules! json_answer {
 }
 
 json_answer!(WithEtag, &[200]);
-json_answer!(Created, &[200, 201]);
+
+impl<T: JsonSchema + Serialize> OperationOutput for Created<T> {
+    type Inner = T;
+
+    fn operation_response(ctx: &mut GenContext, operation: &mut Operation) -> Option<DocResponse> {
+        Json::<T>::operation_response(ctx, operation)
+    }
+
+    fn inferred_responses(
+        ctx: &mut GenContext,
+        operation: &mut Operation,
+    ) -> Vec<(Option<DocStatus>, DocResponse)> {
+        let text = ctx.schema.subschema_for::<String>();
+        let description =
+            "A new text for each request. A request that is sent again with it is not done twice.";
+        describe_header(ctx, operation, ("Idempotency-Key", description), text);
+        responses_with::<T>(ctx, operation, &[200, 201])
+    }
+}
 
 fn responses_with<T: JsonSchema + Serialize>(
     ctx: &mut GenContext,

@@ -122,7 +122,9 @@ pub(super) async fn show(
     let mut items = Vec::new();
     for sums in answer.sums.chunk_by(|a, b| a.name == b.name) {
         let (mut all, id) = (UsageTotals::default(), &sums[0].name);
-        sums.iter().for_each(|sum| all.add(&sum.totals));
+        for sum in sums {
+            all.add(&sum.totals);
+        }
         let steps = sums.iter().filter(|_| params.step.is_some());
         let steps = steps.map(|sum| UsageOfStep {
             start: hour_start(sum.hour).to_string(),

@@ -86,6 +86,7 @@ impl OfflineApi {
             writer: Arc::new(writer),
             store: Some(data_dir.store.clone()),
             data_dir: data_dir.config.data_dir.clone(),
+            tasks: idle.tasks().clone(),
             trials: ServerTrials::default(),
             event_streams: EventStreams::default(),
             agent_changes: tokio::sync::Mutex::default(),

@@ -334,25 +334,20 @@ async fn a_workspace_admin_has_the_agents_of_its_workspace_alone() {
         json!({ "terms": { "policy": { "mode": "all" } } }),
         json!({ "terms": { "budget": "off" } }),
     ] {
-        let refused = lead(Method::PATCH, "/agents/bot", settings.clone()).await;
-        assert_eq!(
-            refused.status,
-            StatusCode::FORBIDDEN,
-            "{settings}: {refused:?}"
-        );
         let body = json!({ "name": "more", "settings": settings });
-        let refused = lead(Method::POST, "/agents", body).await;
-        assert_eq!(
-            refused.status,
-            StatusCode::FORBIDDEN,
-            "{settings}: {refused:?}"
-        );
+        for (method, path, body) in [
+            (Method::PATCH, "/agents/bot", settings),
+            (Method::POST, "/agents", body),
+        ] {
+            let refused = lead(method, path, body.clone()).await;
+            assert_eq!(refused.status, StatusCode::FORBIDDEN, "{body}: {refused:?}");
+        }
     }
     let kept = lead(Method::PATCH, "/agents/bot", json!({ "team": null })).await;
     assert_eq!(
         kept.status,
         StatusCode::FORBIDDEN,
-        "no agent leaves its workspace so"
+        "none leaves its workspace"
     );
     let key = lead(Method::POST, "/agents/bot/keys", json!({ "expires": "1h" })).await;
     assert_eq!(key.status, StatusCode::CREATED, "{key:?}");

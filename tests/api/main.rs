@@ -8,6 +8,7 @@ mod budgets;
 mod config;
 mod events;
 mod harness;
+mod idempotency;
 mod openapi;
 mod policy;
 mod profiles;

@@ -1,7 +1,7 @@
 //! How long questions to the index of the audit take. `TEST_AUDIT_RECORDS` says of how many records; the times
 //! are held to from a million on.
 
-use std::time::Instant;
+use tokio::time::Instant;
 
 use super::*;
 
@@ -13,6 +13,10 @@ const LARGE: u64 = 1_000_000;
 const QUESTION_MAX: Duration = Duration::from_millis(100);
 
 /// How many records the index is to have.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "it is how long the test may take, no setting"
+)]
 fn size() -> u64 {
     let written = std::env::var("TEST_AUDIT_RECORDS").ok();
     written.map_or(20_000, |written| written.parse().unwrap())
@@ -71,87 +75,7 @@ async fn questions_take_no_longer_for_many_records() {
     println!("{count} records were put in {filling:?}");
     // Opening the connection that reads is none of the questions.
     store.audit.marks().await.unwrap();
-    let text = |text: &str| Some(text.to_owned());
-    let none = IndexFilter::default;
-    let day = SignedDuration::from_hours(24);
-    let questions = [
-        ("all", none(), 51),
-        (
-            "rare agent",
-            IndexFilter {
-                agent: text("rare"),
-                ..none()
-            },
-            1,
-        ),
-        (
-            "rare server",
-            IndexFilter {
-                server: text("rare"),
-                ..none()
-            },
-            1,
-        ),
-        (
-            "rare tool",
-            IndexFilter {
-                tool: text("rare"),
-                ..none()
-            },
-            1,
-        ),
-        (
-            "no agent",
-            IndexFilter {
-                agent: text("nobody"),
-                ..none()
-            },
-            0,
-        ),
-        (
-            "frequent tool",
-            IndexFilter {
-                tool: text("tool1"),
-                ..none()
-            },
-            51,
-        ),
-        (
-            "refused",
-            IndexFilter {
-                decision: text("refused"),
-                ..none()
-            },
-            4,
-        ),
-        (
-            "failed",
-            IndexFilter {
-                decision: text("failed"),
-                ..none()
-            },
-            0,
-        ),
-        (
-            "agent and tool",
-            IndexFilter {
-                agent: text("agent-5"),
-                tool: text("tool5"),
-                ..none()
-            },
-            1,
-        ),
-        (
-            "agent of a day",
-            IndexFilter {
-                agent: text("agent-5"),
-                until: Some(at(0) + day),
-                ..none()
-            },
-            3,
-        ),
-    ];
-    for (what, filter, least) in questions {
+    for (what, filter, least) in questions() {
         let begun = Instant::now();
         let found = store.audit.find(&filter, 51).await.unwrap();
         let took = begun.elapsed();
@@ -159,6 +83,41 @@ async fn questions_take_no_longer_for_many_records() {
         assert!(found.len() >= least, "{what}");
         assert!(count < LARGE || took < QUESTION_MAX, "{what}: {took:?}");
     }
+    usage_is_added_up(&store, count).await;
+}
+
+/// What is asked, and how many records there are of it at least.
+fn questions() -> [(&'static str, IndexFilter, usize); 10] {
+    let asked = |agent: &str, server: &str, tool: &str, decision: &str| {
+        let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        IndexFilter {
+            agent: text(agent),
+            server: text(server),
+            tool: text(tool),
+            decision: text(decision),
+            ..IndexFilter::default()
+        }
+    };
+    let day = SignedDuration::from_hours(24);
+    let of_a_day = IndexFilter {
+        until: Some(at(0) + day),
+        ..asked("agent-5", "", "", "")
+    };
+    [
+        ("all", asked("", "", "", ""), 51),
+        ("rare agent", asked("rare", "", "", ""), 1),
+        ("rare server", asked("", "rare", "", ""), 1),
+        ("rare tool", asked("", "", "rare", ""), 1),
+        ("no agent", asked("nobody", "", "", ""), 0),
+        ("frequent tool", asked("", "", "tool1", ""), 51),
+        ("refused", asked("", "", "", "refused"), 4),
+        ("failed", asked("", "", "", "failed"), 0),
+        ("agent and tool", asked("agent-5", "", "tool5", ""), 1),
+        ("agent of a day", of_a_day, 3),
+    ]
+}
+
+async fn usage_is_added_up(store: &Store, count: u64) {
     for dimension in [
         UsageDimension::Agent,
         UsageDimension::Server,

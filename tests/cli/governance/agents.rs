@@ -444,7 +444,8 @@ async fn terms_that_cannot_be_used_are_refused() {
 
     // What is asked for is another matter, but for terms.
     let set = ok(&place, &["agents", "set", "bot", "--team", "science"]).await;
-    let warning = format!("warning: `bot` may use nothing: {expect}");
+    let (_, rule) = expect.split_once(": ").expect("two parts");
+    let warning = format!("warning: `bot` may use nothing: {rule}");
     assert!(set.stderr.contains(&warning), "{set:?}");
     let set = place.run(&["agents", "set", "bot", "--rate", "9/1m"]).await;
     assert_eq!((set.code, &*set.stdout), (Some(2), ""), "{set:?}");

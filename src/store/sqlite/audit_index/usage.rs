@@ -29,6 +29,9 @@ const NAMES: &str = "WITH RECURSIVE names (name) AS (\
      FROM names WHERE names.name IS NOT NULL) \
      SELECT name FROM names WHERE name IS NOT NULL LIMIT ?3";
 
+/// Name, step, bucket of latency, calls, errors, refused, spent, took.
+type SumRow = (String, i64, i64, i64, i64, i64, i64, i64);
+
 /// What the calls of some names came to.
 const SUMS: &str = "SELECT name, hour / ?6 AS step, bucket, sum(calls), sum(errors), sum(refused), sum(spent_micros), \
      sum(took_us) FROM audit_usage WHERE dimension = ?1 AND name >= ?2 AND name <= ?3 AND hour >= ?4 AND hour < ?5 \
@@ -85,7 +88,7 @@ pub(super) async fn find(store: &Sqlite, query: &UsageQuery) -> Result<UsageAnsw
     let (Some(first), Some(last)) = (names.first(), names.last()) else {
         return Ok(UsageAnswer::default());
     };
-    let rows: Vec<(String, i64, i64, i64, i64, i64, i64, i64)> = sqlx::query_as(SUMS)
+    let rows: Vec<SumRow> = sqlx::query_as(SUMS)
         .bind(query.dimension.as_str())
         .bind(first)
         .bind(last)

@@ -17,6 +17,7 @@ mod etag;
 mod events;
 mod idempotency;
 mod input;
+mod me;
 mod page;
 mod plan;
 mod policy;
@@ -238,6 +239,7 @@ fn router() -> ApiRouter<Arc<ApiState>> {
         .merge(audit_follow::routes())
         .merge(budgets::routes())
         .merge(config::routes())
+        .merge(me::routes())
         .merge(policy::routes())
         .merge(profiles::routes())
         .merge(events::routes())

@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     audit::EventKind,
+    auth::Agent,
     clock,
     config::Window,
     governance::{
@@ -172,6 +173,33 @@ async fn all_budgets(state: &ApiState) -> Result<Vec<ListedBudget>, Problem> {
     let accounts = accounts.map_err(|error| failed(&error))?;
     lines.extend(ListedBudget::without_limit(&accounts, &lines, &agents));
     Ok(lines)
+}
+
+/// The budgets that calls of `agent` count to, and how they stand: its own and those of its team.
+pub(super) async fn budgets_of_agent(
+    state: &ApiState,
+    agent: &Agent,
+) -> Result<Vec<BudgetResource>, Problem> {
+    if budgets_of(state).is_none() {
+        return Ok(Vec::new());
+    }
+    let config = state.writer.running();
+    let directory = state.proxy.governance().directory();
+    // A user behind a token may spend what the agent has whose terms they are.
+    let payer = directory.current(agent.quota_owner);
+    let payer = payer.as_deref().unwrap_or(agent);
+    let mut lines = ListedBudget::of_agent(payer, &config);
+    let team = agent.team.as_ref();
+    let team = team.and_then(|team| config.governance.teams.get_key_value(team));
+    lines.extend(
+        team.into_iter()
+            .flat_map(|(name, budgets)| ListedBudget::of_team(name, budgets)),
+    );
+    let mut shown = Vec::with_capacity(lines.len());
+    for line in &lines {
+        shown.push(to_resource(line, &status_of(state, line).await?));
+    }
+    Ok(shown)
 }
 
 fn budgets_of(state: &ApiState) -> Option<&Budgets> {

@@ -102,16 +102,28 @@ pub(super) async fn list(
     QueryParams(page): QueryParams<PageQuery>,
     QueryParams(query): QueryParams<ToolQuery>,
 ) -> Result<Json<Page<CatalogTool>>, Problem> {
-    let (owners, visibility) = match &query.agent {
+    let agent = query.agent.as_deref();
+    let agent = agent.map(|written| find_agent(&state, written));
+    let agent = agent.transpose()?;
+    tools_page(&state, agent.as_deref(), &page, query.q.as_deref()).map(Json)
+}
+
+/// A page of the tools that `agent` sees, or of all of the gateway's own servers.
+pub(super) fn tools_page(
+    state: &ApiState,
+    agent: Option<&Agent>,
+    page: &PageQuery,
+    wanted: Option<&str>,
+) -> Result<Page<CatalogTool>, Problem> {
+    let (owners, visibility) = match agent {
         None => (OwnerSet::default(), Visibility::All),
-        Some(written) => {
-            let agent = find_agent(&state, written)?;
-            let visibility = state.proxy.governance().visibility(&agent, &Scope::All);
-            (state.proxy.owners_seen_by(&agent), visibility)
+        Some(agent) => {
+            let visibility = state.proxy.governance().visibility(agent, &Scope::All);
+            (state.proxy.owners_seen_by(agent), visibility)
         }
     };
     let catalog = state.proxy.catalog_store().catalog(&owners);
-    let wanted = query.q.as_deref().map(str::to_lowercase);
+    let wanted = wanted.map(str::to_lowercase);
     let entries = catalog.list(&Scope::All, Kind::Tools).entries().iter();
     let entries = entries.filter(|entry| visibility.shows(Kind::Tools, entry));
     let mut entries: Vec<&ListEntry> = entries
@@ -129,7 +141,7 @@ pub(super) async fn list(
             item: to_json(&entry.item),
         }
     };
-    page.page(&names, show).map(Json)
+    page.page(&names, show)
 }
 
 /// Calls a tool as an agent: the call is authorized, paid, scanned and recorded as one of its clients is.

@@ -9,6 +9,7 @@ mod config;
 mod events;
 mod harness;
 mod idempotency;
+mod me;
 mod openapi;
 mod policy;
 mod profiles;

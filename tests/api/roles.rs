@@ -56,6 +56,8 @@ const TABLE: &[(&str, [u16; 6])] = &[
     ("validateConfig", [401, 403, 403, 403, IN, IN]),
     ("explainPolicy", [401, 403, 403, 403, IN, IN]),
     ("getUsage", [401, 403, 403, 403, IN, IN]),
+    ("getMe", [401, IN, IN, IN, IN, IN]),
+    ("listOwnTools", [401, IN, IN, IN, IN, IN]),
     ("createProfile", [401, 403, 403, 403, 403, IN]),
     ("deleteProfile", [401, 403, 403, 403, 403, IN]),
     ("getProfile", [401, 403, 403, 403, IN, IN]),

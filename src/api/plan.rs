@@ -55,4 +55,40 @@ impl ChangePlan {
         plan.servers_removed = gone.map(ToString::to_string).collect();
         plan
     }
+
+    /// Leaves out what is not of the servers that somebody `sees`. Files that were changed and are not read yet are
+    /// part of a plan.
+    pub(super) fn retain_servers(&mut self, sees: impl Fn(&str) -> bool) {
+        self.servers_added.retain(|name| sees(name));
+        self.servers_removed.retain(|name| sees(name));
+        self.servers_changed.retain(|change| sees(&change.name));
+        self.others.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_seen_is_left_out() {
+        let servers = || vec!["a@science".to_owned(), "b@arts".to_owned(), "c".to_owned()];
+        let changed = servers().into_iter().map(|name| ServerSettingsChange {
+            name,
+            settings: vec!["url".to_owned()],
+            restarts: true,
+        });
+        let mut plan = ChangePlan {
+            servers_added: servers(),
+            servers_removed: servers(),
+            servers_changed: changed.collect(),
+            others: vec!["agents added: x".to_owned()],
+        };
+        plan.retain_servers(|name| name.ends_with("@science"));
+        assert_eq!(plan.servers_added, ["a@science"]);
+        assert_eq!(plan.servers_removed, ["a@science"]);
+        assert_eq!(plan.servers_changed.len(), 1);
+        assert_eq!(plan.servers_changed[0].name, "a@science");
+        assert!(plan.others.is_empty());
+    }
 }

@@ -19,9 +19,9 @@ use super::{
     response::{Created, WithEtag},
 };
 use crate::{
-    config::{EntryKey, EntrySection, mask_document},
+    config::{EntryKey, EntrySection, Role, mask_document},
     config_change::{EntryChange, EntryPrecondition},
-    names::{ServerName, ServerOwner, WorkspaceName},
+    names::{ServerName, ServerOwner},
 };
 
 /// A server as the API shows it.
@@ -208,7 +208,10 @@ pub(super) async fn change_server(
     change: EntryChange,
     (name, dry_run, detail): (&ServerName, bool, String),
 ) -> Result<WithEtag<ServerChanged>, Problem> {
-    let plan = make_change(state, caller, &change, (dry_run, &detail)).await?;
+    let mut plan = make_change(state, caller, &change, (dry_run, &detail)).await?;
+    if caller.role == Role::WorkspaceAdmin {
+        plan.retain_servers(|name| sees_server(caller, name));
+    }
     let shown = ShownServers::read(state);
     let now = shown.find(name.as_str()).ok();
     let now = now.map(|name| shown.show_with_etag(&name));
@@ -265,9 +268,7 @@ impl<'s> ShownServers<'s> {
         let running = self.entries.config.servers.keys();
         let mut names = self.entries.names(running.map(ToString::to_string));
         if let Some(caller) = self.caller {
-            names.retain(|name| {
-                caller.sees_team(workspace_of(name).as_ref().map(WorkspaceName::as_str))
-            });
+            names.retain(|name| sees_server(caller, name));
         }
         names
     }
@@ -321,11 +322,12 @@ impl<'s> ShownServers<'s> {
     }
 }
 
-/// The workspace that owns the server `name`.
-fn workspace_of(name: &str) -> Option<WorkspaceName> {
-    match ServerName::parse(name).ok()?.owner() {
-        ServerOwner::Workspace(workspace) => Some(workspace),
-        ServerOwner::Gateway | ServerOwner::Agent(_) => None,
+/// Whether the server `name` is there for `caller`.
+fn sees_server(caller: &ApiCaller, name: &str) -> bool {
+    let owner = ServerName::parse(name).map(|name| name.owner());
+    match owner {
+        Ok(ServerOwner::Workspace(workspace)) => caller.sees_team(Some(workspace.as_str())),
+        Ok(ServerOwner::Gateway | ServerOwner::Agent(_)) | Err(_) => caller.sees_team(None),
     }
 }
 

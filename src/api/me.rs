@@ -29,8 +29,7 @@ pub(super) struct OwnAccount {
     #[serde(skip_serializing_if = "Option::is_none")]
     team: Option<String>,
     /// What of the API is open to this request: a token without the scope `admin` is that of an agent.
-    #[schemars(with = "String")]
-    role: &'static str,
+    role: Role,
     /// The profiles that it may use, and nothing beside them; absent: every route.
     #[serde(skip_serializing_if = "Option::is_none")]
     profiles: Option<Vec<String>>,
@@ -80,12 +79,11 @@ pub(super) async fn show(
     let usage = state.proxy.governance().call_usage();
     let totals = usage.agents.get(&agent.id).copied().unwrap_or_default();
     let profiles = agent.profiles.as_ref();
-    let role: Role = caller.role;
     Ok(Json(OwnAccount {
         id: agent.id.to_string(),
         name: agent.name.clone(),
         team: agent.team.clone(),
-        role: role.as_str(),
+        role: caller.role,
         profiles: profiles.map(|names| names.iter().map(ToString::to_string).collect()),
         calls: OwnCalls {
             answered: totals.answered,

@@ -35,7 +35,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use aide::{
     axum::ApiRouter,
-    openapi::{Info, OpenApi},
+    openapi::{Components, Info, OpenApi, ReferenceOr, SecurityRequirement, SecurityScheme},
 };
 use axum::{
     Extension, body::Body, extract::DefaultBodyLimit, response::IntoResponse, routing::get,
@@ -43,6 +43,7 @@ use axum::{
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{HeaderValue, Request, Response, header::CONTENT_TYPE};
+use indexmap::IndexMap;
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 use tower_service::Service;
@@ -65,6 +66,9 @@ use idempotency::KeptAnswers;
 pub use plan::ChangePlan;
 pub use problem::{Problem, ProblemType};
 pub(crate) use trials::ServerTrials;
+
+/// What the description calls how callers sign in.
+const SIGN_IN: &str = "signIn";
 
 /// Changes entries of the config that stand in the store.
 pub trait ConfigWriter: std::fmt::Debug + Send + Sync {
@@ -200,7 +204,10 @@ impl Api {
         })
     }
 
-    async fn route(&self, request: Request<Bytes>) -> Response<Body> {
+    async fn route(&self, mut request: Request<Bytes>) -> Response<Body> {
+        if let Some(uri) = servers::uri_beside_operations(&request) {
+            *request.uri_mut() = uri;
+        }
         let mut router = self.router.clone();
         match router.call(request.map(Body::from)).await {
             Ok(response) => response,
@@ -211,6 +218,12 @@ impl Api {
 
 /// The operations, and their description as JSON.
 fn describe() -> (axum::Router<Arc<ApiState>>, Bytes) {
+    let sign_in = SecurityScheme::Http {
+        scheme: "bearer".to_owned(),
+        bearer_format: None,
+        description: Some("A key of an agent, or an access token for it.".to_owned()),
+        extensions: IndexMap::new(),
+    };
     let mut document = OpenApi {
         info: Info {
             title: "Tollbridge".to_owned(),
@@ -218,6 +231,14 @@ fn describe() -> (axum::Router<Arc<ApiState>>, Bytes) {
             description: Some("The admin API of a Tollbridge gateway.".to_owned()),
             ..Info::default()
         },
+        security: vec![SecurityRequirement::from_iter([(
+            SIGN_IN.to_owned(),
+            Vec::new(),
+        )])],
+        components: Some(Components {
+            security_schemes: IndexMap::from([(SIGN_IN.to_owned(), ReferenceOr::Item(sign_in))]),
+            ..Components::default()
+        }),
         ..OpenApi::default()
     };
     let router = router().finish_api(&mut document);

@@ -119,8 +119,8 @@ pub(super) fn routes() -> ApiRouter<Arc<ApiState>> {
         .api_route(
             "/api/v1/agents/{agent}",
             get_with(show, |op| op.id("getAgent"))
-                .patch_with(patch, |op| op.id("patchAgent"))
-                .delete_with(delete, |op| op.id("deleteAgent")),
+                .patch_with(patch, |op| op.id("patchAgent").response::<409, Problem>())
+                .delete_with(delete, |op| op.id("deleteAgent").response::<409, Problem>()),
         )
 }
 

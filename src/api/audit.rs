@@ -56,11 +56,13 @@ pub(super) struct AuditFilter {
     server: Option<String>,
     /// Only calls of this tool, by the server's name or the exposed one.
     tool: Option<String>,
-    /// Only this decision: allowed, failed, interrupted, observed or refused.
-    decision: Option<String>,
+    /// Only this decision.
+    decision: Option<RecordedDecision>,
     /// Not before this time, RFC 3339.
+    #[schemars(extend("format" = "date-time"))]
     since: Option<String>,
     /// Before this time, RFC 3339.
+    #[schemars(extend("format" = "date-time"))]
     until: Option<String>,
 }
 
@@ -228,14 +230,11 @@ fn write_lines(records: Query, chunks: &mpsc::Sender<io::Result<Bytes>>) {
 
 impl AuditFilter {
     pub(super) fn resolve(self) -> Result<RecordFilter, Problem> {
-        let decision = self.decision.map(|text| text.parse::<RecordedDecision>());
         Ok(RecordFilter {
             agent: self.agent,
             server: self.server,
             tool: self.tool,
-            decision: decision
-                .transpose()
-                .map_err(|error| invalid("decision", &error))?,
+            decision: self.decision,
             since: parse_time("since", self.since.as_deref())?,
             until: parse_time("until", self.until.as_deref())?,
             limit: None,

@@ -42,7 +42,9 @@ struct RecordFollower {
 pub(super) fn routes() -> ApiRouter<Arc<ApiState>> {
     ApiRouter::new().api_route(
         "/api/v1/audit/follow",
-        get_with(follow, |op| op.id("followAuditRecords")),
+        get_with(follow, |op| {
+            op.id("followAuditRecords").response::<503, Problem>()
+        }),
     )
 }
 

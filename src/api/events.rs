@@ -67,11 +67,15 @@ pub(super) fn routes() -> ApiRouter<Arc<ApiState>> {
     ApiRouter::new()
         .api_route(
             "/api/v1/events",
-            get_with(events, |op| op.id("streamEvents")),
+            get_with(events, |op| {
+                op.id("streamEvents").response::<503, Problem>()
+            }),
         )
         .api_route(
             "/api/v1/servers/{server}/stderr",
-            get_with(stderr, |op| op.id("streamServerStderr")),
+            get_with(stderr, |op| {
+                op.id("streamServerStderr").response::<503, Problem>()
+            }),
         )
 }
 

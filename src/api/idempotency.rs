@@ -24,7 +24,7 @@ use crate::{lock::lock, names::AgentId};
 /// The header, as draft-ietf-httpapi-idempotency-key-header has it.
 pub(super) const HEADER: &str = "idempotency-key";
 /// The longest key.
-const KEY_BYTES_MAX: usize = 255;
+pub(super) const KEY_BYTES_MAX: usize = 255;
 /// How long an answer is kept.
 const KEPT_FOR: Duration = Duration::from_secs(60 * 60);
 /// How many answers are kept; one more takes the place of the oldest.

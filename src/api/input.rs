@@ -7,6 +7,7 @@ use aide::{
 };
 use axum::{
     Json,
+    body::to_bytes,
     extract::{FromRequest, FromRequestParts, Path, Query, Request},
 };
 use http::{StatusCode, request::Parts};
@@ -28,18 +29,27 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        let (parts, body) = request.into_parts();
+        // It came whole and within `limits.body`.
+        let bytes = to_bytes(body, usize::MAX).await.unwrap_or_default();
+        let is_array = bytes.trim_ascii_start().starts_with(b"[");
+        let request = Request::from_parts(parts, bytes.into());
         let read = Json::<T>::from_request(request, state).await;
-        read.map(|Json(body)| Self(body))
-            .map_err(|refused| match refused.status() {
-                StatusCode::UNSUPPORTED_MEDIA_TYPE => Problem::new(
-                    ProblemType::UnsupportedMediaType,
-                    "send the body as JSON: `Content-Type: application/json`",
-                ),
-                StatusCode::PAYLOAD_TOO_LARGE => {
-                    Problem::new(ProblemType::TooLarge, refused.body_text())
-                }
-                _ => invalid(&refused.body_text()),
-            })
+        let Json(body) = read.map_err(|refused| match refused.status() {
+            StatusCode::UNSUPPORTED_MEDIA_TYPE => Problem::new(
+                ProblemType::UnsupportedMediaType,
+                "send the body as JSON: `Content-Type: application/json`",
+            ),
+            StatusCode::PAYLOAD_TOO_LARGE => {
+                Problem::new(ProblemType::TooLarge, refused.body_text())
+            }
+            _ => invalid(&refused.body_text()),
+        })?;
+        // Serde would take its items for the fields of an object.
+        if is_array {
+            return Err(invalid("the body must be a JSON object, not an array"));
+        }
+        Ok(Self(body))
     }
 }
 
@@ -52,7 +62,7 @@ impl<T: JsonSchema> OperationInput for JsonBody<T> {
         ctx: &mut GenContext,
         operation: &mut Operation,
     ) -> Vec<(Option<DocStatus>, DocResponse)> {
-        problems(ctx, operation, &[400, 413, 415])
+        problems(ctx, operation, &[400, 413, 415, 422])
     }
 }
 
@@ -151,7 +161,7 @@ impl OperationInput for ChangeOptions {
         ctx: &mut GenContext,
         operation: &mut Operation,
     ) -> Vec<(Option<DocStatus>, DocResponse)> {
-        problems(ctx, operation, &[400, 412])
+        problems(ctx, operation, &[400, 409, 412, 422])
     }
 }
 

@@ -69,7 +69,9 @@ pub(super) struct ExplainedUse {
 pub(super) fn routes() -> ApiRouter<Arc<ApiState>> {
     ApiRouter::new().api_route(
         "/api/v1/policy/explain",
-        post_with(explain, |op| op.id("explainPolicy")),
+        post_with(explain, |op| {
+            op.id("explainPolicy").response::<404, Problem>()
+        }),
     )
 }
 

@@ -16,7 +16,7 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::etag;
+use super::{etag, input::problems};
 use crate::{audit::AuditError, config_change::ChangeError, store::StoreError};
 
 /// What went wrong, for programs.
@@ -212,10 +212,7 @@ impl OperationOutput for Problem {
         ctx: &mut GenContext,
         operation: &mut Operation,
     ) -> Vec<(Option<DocStatus>, DocResponse)> {
-        let response = Self::operation_response(ctx, operation);
-        response
-            .map(|response| (None, response))
-            .into_iter()
-            .collect()
+        // What else may go wrong say the parts of the operation for which it does.
+        problems(ctx, operation, &[500])
     }
 }

@@ -13,10 +13,13 @@ use http::{
     HeaderName, HeaderValue, StatusCode,
     header::{ETAG, LOCATION},
 };
-use schemars::JsonSchema;
+use schemars::{JsonSchema, json_schema};
 use serde::Serialize;
 
-use super::input::describe_header;
+use super::{
+    idempotency,
+    input::{describe_header, problems},
+};
 
 /// An answer and the version of what it shows; no version where it cannot be changed.
 #[derive(Debug)]
@@ -94,11 +97,13 @@ impl<T: JsonSchema + Serialize> OperationOutput for Created<T> {
         ctx: &mut GenContext,
         operation: &mut Operation,
     ) -> Vec<(Option<DocStatus>, DocResponse)> {
-        let text = ctx.schema.subschema_for::<String>();
+        let text = json_schema!({ "type": "string", "minLength": 1, "maxLength": idempotency::KEY_BYTES_MAX });
         let description =
             "A new text for each request. A request that is sent again with it is not done twice.";
         describe_header(ctx, operation, ("Idempotency-Key", description), text);
-        responses_with::<T>(ctx, operation, &[200, 201])
+        let mut responses = responses_with::<T>(ctx, operation, &[200, 201]);
+        responses.extend(problems(ctx, operation, &[400, 409]));
+        responses
     }
 }
 

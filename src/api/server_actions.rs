@@ -15,7 +15,8 @@ use super::{
     problem::{Problem, ProblemType},
     response::WithEtag,
     servers::{
-        ServerChanged, ServerPath, ServerResource, ShownServers, edit_server, key_of, parse_name,
+        ServerChanged, ServerPath, ServerResource, ShownServers, UNSAVED_PATH, edit_server, key_of,
+        parse_name,
     },
 };
 use crate::{
@@ -71,8 +72,10 @@ pub(super) fn routes() -> ApiRouter<Arc<ApiState>> {
     let path = |rest: &str| format!("/api/v1/servers/{{server}}/{rest}");
     ApiRouter::new()
         .api_route(
-            "/api/v1/servers/test",
-            post_with(test_unsaved, |op| op.id("testNewServer")),
+            UNSAVED_PATH,
+            post_with(test_unsaved, |op| {
+                op.id("testNewServer").response::<409, Problem>()
+            }),
         )
         .api_route(
             &path("enable"),
@@ -84,9 +87,18 @@ pub(super) fn routes() -> ApiRouter<Arc<ApiState>> {
         )
         .api_route(
             &path("restart"),
-            post_with(restart, |op| op.id("restartServer")),
+            post_with(restart, |op| {
+                op.id("restartServer").response::<422, Problem>()
+            }),
         )
-        .api_route(&path("test"), post_with(test, |op| op.id("testServer")))
+        .api_route(
+            &path("test"),
+            post_with(test, |op| {
+                op.id("testServer")
+                    .response::<409, Problem>()
+                    .response::<422, Problem>()
+            }),
+        )
 }
 
 /// Switches a server on.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use aide::axum::{ApiRouter, routing::get_with};
 use axum::{Json, extract::State};
+use http::{Method, Request, Uri};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -23,6 +24,9 @@ use crate::{
     config_change::{EntryChange, EntryPrecondition},
     names::{ServerName, ServerOwner},
 };
+
+/// The path of the operation that tries a server which is not made.
+pub(super) const UNSAVED_PATH: &str = "/api/v1/servers/test";
 
 /// A server as the API shows it.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -329,6 +333,24 @@ fn sees_server(caller: &ApiCaller, name: &str) -> bool {
         Ok(ServerOwner::Workspace(workspace)) => caller.sees_team(Some(workspace.as_str())),
         Ok(ServerOwner::Gateway | ServerOwner::Agent(_)) | Err(_) => caller.sees_team(None),
     }
+}
+
+/// Where a server is found whose name makes its path that of an operation on all: by its id.
+pub(super) fn uri_beside_operations<T>(request: &Request<T>) -> Option<Uri> {
+    let (uri, name) = (request.uri(), UNSAVED_PATH.rsplit('/').next()?);
+    let is_on_one = [
+        Method::DELETE,
+        Method::GET,
+        Method::HEAD,
+        Method::PATCH,
+        Method::PUT,
+    ];
+    if uri.path() != UNSAVED_PATH || !is_on_one.contains(request.method()) {
+        return None;
+    }
+    let query = uri.query().unwrap_or_default();
+    let by_id = format!("/api/v1/servers/srv_{}?{query}", server_uuid(name));
+    by_id.parse().ok()
 }
 
 /// The id of the server `name`: everywhere the same.

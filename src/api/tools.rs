@@ -88,7 +88,10 @@ pub(super) struct ToolPath {
 /// The operations.
 pub(super) fn routes() -> ApiRouter<Arc<ApiState>> {
     ApiRouter::new()
-        .api_route("/api/v1/tools", get_with(list, |op| op.id("listTools")))
+        .api_route(
+            "/api/v1/tools",
+            get_with(list, |op| op.id("listTools").response::<404, Problem>()),
+        )
         .api_route(
             "/api/v1/tools/{tool}/test",
             post_with(test, |op| op.id("testTool")),

@@ -34,8 +34,10 @@ pub(super) struct UsageParams {
     /// By what calls are summed up.
     by: UsageKey,
     /// From the hour of this time on, RFC 3339. Default: a day before `until`.
+    #[schemars(extend("format" = "date-time"))]
     since: Option<String>,
     /// Up to the end of the hour before this time, RFC 3339. Default: now, with the hour that has begun.
+    #[schemars(extend("format" = "date-time"))]
     until: Option<String>,
     /// Also what each hour or day (UTC) came to.
     step: Option<UsageStep>,
@@ -70,7 +72,7 @@ pub(super) struct UsageItem {
     #[serde(flatten)]
     figures: CallFigures,
     /// What each step came to, where `step` was given; a step without calls is left out.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     steps: Vec<UsageOfStep>,
 }
 

@@ -29,7 +29,7 @@ use super::{
     file,
     file_access::FileAccess,
     import::{self, ImportContext},
-    node::{Node, join_path},
+    node::{ConfigValue, Node, join_path},
     resolve::{self, ResolveContext},
     source::{decode, environment, json, secret_values::SecretValues, toml, variables, yaml},
     validate,
@@ -476,6 +476,13 @@ impl ConfigLoader {
             let text = &self.sources.get(source).text;
             let mut trial = self.findings.trial();
             match json::read(source, text, &mut trial) {
+                // `null` elsewhere is a key that is not written; this entry is.
+                Some(node) if matches!(node.value, ConfigValue::Null) => {
+                    self.faulty_entries.push(FaultyEntry {
+                        key,
+                        fault: "it is `null` and must be an object".to_owned(),
+                    });
+                }
                 Some(node) => {
                     self.sources
                         .hide(source, |hidden, text| hidden.add_secrets(&node, text));

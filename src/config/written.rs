@@ -47,13 +47,13 @@ pub enum ValuePlace {
         /// The line, from 1.
         line: usize,
         /// What it refers to, such as `DOCS_TOKEN` or `secret:docs`.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
         variables: Vec<String>,
     },
     /// It stands in an entry of the store.
     Store {
         /// The secrets that it refers to, such as `secret:docs`.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
         variables: Vec<String>,
     },
 }

@@ -194,7 +194,7 @@ async fn what_is_wrong_is_refused_with_the_words_of_the_command_line() {
     }
     for patch in [
         json!({ "nonsense": 1 }),
-        json!([]),
+        json!(null),
         json!({ "role": "king" }),
     ] {
         let refused = api.send(Method::PATCH, "/agents/bot", &patch).await;

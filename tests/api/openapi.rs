@@ -36,3 +36,22 @@ fn operations_are_described() {
     ids.dedup();
     assert_eq!(ids.len(), count);
 }
+
+/// What an operation may answer is listed, and nothing is left to a default.
+#[test]
+fn answers_are_listed() {
+    let document: Value = serde_json::from_slice(&tollbridge::api::openapi()).unwrap();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (verb, operation) in item.as_object().unwrap() {
+            let responses = operation["responses"].as_object().unwrap();
+            assert!(!responses.contains_key("default"), "{verb} {path}");
+            assert!(responses.contains_key("401"), "{verb} {path}");
+            let has_body = operation.get("requestBody").is_some();
+            assert_eq!(responses.contains_key("415"), has_body, "{verb} {path}");
+        }
+    }
+    let schemes = &document["components"]["securitySchemes"];
+    for scheme in document["security"][0].as_object().unwrap().keys() {
+        assert_eq!(schemes[scheme]["scheme"], "bearer");
+    }
+}

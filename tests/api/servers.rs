@@ -158,6 +158,12 @@ async fn wrong_input_is_refused_and_changes_nothing() {
             422,
             "variable of the environment",
         ),
+        (
+            json!({ "name": "box", "config": null }),
+            422,
+            "must be an object",
+        ),
+        (json!(["box", {}]), 400, "not an array"),
         (json!({ "name": "box" }), 400, "missing field"),
         (
             json!({ "name": "box", "config": {}, "more": 1 }),
@@ -275,5 +281,27 @@ async fn the_last_server_of_the_store_may_be_removed() {
     let removed = api.send(Method::DELETE, "/servers/box", &json!({})).await;
     assert_eq!(removed.status, StatusCode::OK, "{removed:?}");
     assert_eq!(api.get("/servers").await.body["items"], json!([]));
+    api.stop().await;
+}
+
+/// A server may be called as the operation on all of them is.
+#[tokio::test]
+async fn a_server_called_test_is_managed_as_others_are() {
+    let api = TestApi::start("").await;
+    let new = json!({ "name": "test", "config": { "transport": "builtin" } });
+    let made = api.send(Method::POST, "/servers", &new).await;
+    assert_eq!(made.status, StatusCode::CREATED, "{made:?}");
+    let shown = api.get("/servers/test").await;
+    assert_eq!(shown.body["name"], "test", "{shown:?}");
+    let patch = json!({ "priority": 7 });
+    let patched = api
+        .send(Method::PATCH, "/servers/test?dry_run=true", &patch)
+        .await;
+    assert_eq!(patched.body["dry_run"], true, "{patched:?}");
+    let unsaved = json!({ "config": { "transport": "builtin" } });
+    let tried = api.send(Method::POST, "/servers/test", &unsaved).await;
+    assert_eq!(tried.body["status"], "connected", "{tried:?}");
+    let removed = api.send(Method::DELETE, "/servers/test", &json!({})).await;
+    assert_eq!(removed.status, StatusCode::OK, "{removed:?}");
     api.stop().await;
 }

@@ -7,6 +7,7 @@
 use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de};
 use serde_json::value::RawValue;
 use uuid::Uuid;
@@ -234,7 +235,7 @@ pub struct Record<'a> {
 }
 
 /// What became of a call.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, JsonSchema, Ord, PartialEq, PartialOrd)]
 #[serde(rename_all = "lowercase")]
 pub enum RecordedDecision {
     /// It reached its server and the answer went back.

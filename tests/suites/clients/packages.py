@@ -73,11 +73,18 @@ def install() -> None:
         installing([npm, "install", "--no-audit", "--no-fund", "--loglevel", "error"])
         stamp("npm", NPM)
     for environment, requirements in PYPI.items():
-        if stamp(environment) != requirements:
-            installing([sys.executable, "-m", "venv", "--clear", environment])
-            pip = [venv_program(environment, "python"), "-m", "pip", "install", "--quiet"]
-            installing([*pip, *requirements])
-            stamp(environment, requirements)
+        install_python(environment, requirements)
+
+
+def install_python(environment: str, requirements: list[str]) -> None:
+    """Makes a virtual environment with these packages, unless it is there."""
+    if stamp(environment) == requirements:
+        return
+    SUITE.mkdir(parents=True, exist_ok=True)
+    installing([sys.executable, "-m", "venv", "--clear", environment])
+    pip = [venv_program(environment, "python"), "-m", "pip", "install", "--quiet"]
+    installing([*pip, *requirements])
+    stamp(environment, requirements)
 
 
 def stamp(name: str, value: Any = None) -> Any:

@@ -4,6 +4,7 @@
 
 mod owners;
 mod peer_address;
+mod secret_name;
 mod server_name;
 
 use std::{fmt, str::FromStr, sync::Arc};
@@ -15,6 +16,7 @@ use uuid::Uuid;
 
 pub use owners::{OwnerIndex, OwnerSet};
 pub use peer_address::PeerAddress;
+pub use secret_name::{InvalidSecretName, SecretName};
 pub use server_name::{InvalidName, InvalidServerName, ServerName, ServerOwner, WorkspaceName};
 
 /// Which part of the catalog a route shows.
@@ -143,41 +145,6 @@ impl fmt::Display for ProfileName {
         f.write_str(self.as_str())
     }
 }
-
-/// The name of a secret of the store: letters, digits, `_`, `-`, `.` and `/`.
-#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct SecretName(Arc<str>);
-
-impl SecretName {
-    /// The longest accepted name, in characters.
-    pub const LENGTH_MAX: usize = 128;
-
-    /// Checks `name`.
-    ///
-    /// # Errors
-    /// When it is no name.
-    pub fn parse(name: &str) -> Result<Self, InvalidSecretName> {
-        let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
-        let is_name = !name.is_empty() && name.len() <= Self::LENGTH_MAX && name.chars().all(legal);
-        is_name.then(|| Self(name.into())).ok_or(InvalidSecretName)
-    }
-
-    /// The name as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for SecretName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-/// Why a text names no secret.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("names of secrets have 1 to 128 letters, digits, `_`, `-`, `.` and `/`")]
-pub struct InvalidSecretName;
 
 /// Schemes that hosts dispatch on; they stay in front and the prefix becomes the first segment.
 pub const HOST_SCHEMES: [&str; 2] = ["ui", "skill"];

@@ -48,7 +48,7 @@ enum Command {
 
 #[derive(Args, Debug)]
 struct SetSecretArgs {
-    /// Name of the secret
+    /// Name of the secret; `NAME@OWNER` for servers of that workspace or agent
     #[arg(value_parser = parse_name)]
     name: SecretName,
     #[command(flatten)]
@@ -66,7 +66,7 @@ struct ListSecretsArgs {
 
 #[derive(Args, Debug)]
 struct RemoveSecretArgs {
-    /// Name of the secret
+    /// Name of the secret; `NAME@OWNER` where a workspace or an agent owns it
     #[arg(value_parser = parse_name)]
     name: SecretName,
     #[command(flatten)]

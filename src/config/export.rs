@@ -96,8 +96,9 @@ impl Config {
             }
         };
         let mut references = BTreeSet::new();
-        each_text(table, &mut |text| {
-            references.extend(variables::references_in(text));
+        each_text(table, &mut Vec::new(), &mut |path, text| {
+            let found = variables::references_in(text);
+            references.extend(found.map(|it| with_owner(it, path)));
         });
         add(
             "It refers to these variables, secrets and files",
@@ -155,16 +156,29 @@ fn add_agents(table: &mut Table, agents: &[AgentConfig]) {
     }
 }
 
-fn each_text(table: &Table, visit: &mut impl FnMut(&str)) {
-    fn visit_value(value: &Value, visit: &mut impl FnMut(&str)) {
+/// `reference`, which stands at `path`; a secret has its owner.
+fn with_owner(reference: String, path: &[String]) -> String {
+    let name = reference.strip_prefix("secret:");
+    let named = name
+        .zip(variables::owner_at(path))
+        .and_then(|(name, owner)| SecretName::parse_of(&owner, name).ok());
+    named.map_or(reference, |name| format!("secret:{name}"))
+}
+
+fn each_text(table: &Table, path: &mut Vec<String>, visit: &mut impl FnMut(&[String], &str)) {
+    fn visit_value(value: &Value, path: &mut Vec<String>, visit: &mut impl FnMut(&[String], &str)) {
         match value {
-            Value::String(text) => visit(text),
-            Value::Array(items) => items.iter().for_each(|item| visit_value(item, visit)),
-            Value::Table(table) => each_text(table, visit),
+            Value::String(text) => visit(path, text),
+            Value::Array(items) => items.iter().for_each(|item| visit_value(item, path, visit)),
+            Value::Table(table) => each_text(table, path, visit),
             Value::Integer(_) | Value::Float(_) | Value::Boolean(_) | Value::Datetime(_) => {}
         }
     }
-    table.values().for_each(|value| visit_value(value, visit));
+    for (key, value) in table {
+        path.push(key.clone());
+        visit_value(value, path, visit);
+        path.pop();
+    }
 }
 
 /// Where a value stands: the keys that lead to it, and its place in a list.

@@ -9,8 +9,8 @@ use super::AgentId;
 /// The longest name that routes carry, in characters.
 const LENGTH_MAX: usize = 64;
 
-/// What parts the name of a server from its owner.
-const OWNER_MARK: char = '@';
+/// What parts the name of a server or a secret from its owner.
+pub(super) const OWNER_MARK: char = '@';
 
 /// The name of a configured server, unique among servers: `github` of the gateway, `github@science` of the
 /// workspace `science`, `notes@agent_<uuid>` of one agent.
@@ -130,7 +130,7 @@ impl<'de> Deserialize<'de> for ServerName {
     }
 }
 
-/// Who owns a server: its owner's agents alone see and start it.
+/// Who owns a server or a secret: of a server its owner's agents alone see and start it.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum ServerOwner {
     /// The gateway: every agent sees it.

@@ -68,8 +68,8 @@ async fn a_gateway_is_made_again_of_its_export() {
     for named in [
         "${secret:agents.admin.keys.0}",
         "${secret:docs}",
-        "#   secret:docs\n",
-        "#   secret:servers.docs_science.headers.X-Key\n",
+        "#   secret:docs@science\n",
+        "#   secret:servers.docs_science.headers.X-Key@science\n",
     ] {
         assert!(first.contains(named), "{named}: {first}");
     }

@@ -203,7 +203,9 @@ async fn what_is_wrong_is_refused_with_the_messages_of_the_api() {
 async fn variables_of_other_servers_are_not_needed() {
     let other = "[servers.other]\ncommand = \"npx\"\nenv = { T = \"${NOT_SET_HERE}\" }\n";
     let place = Place::new(other);
-    let set = place.run_with("s3cret", &["secret", "set", "docs"]).await;
+    let set = place
+        .run_with("s3cret", &["secret", "set", "docs@science"])
+        .await;
     assert_eq!(set.code, Some(0), "{set:?}");
     let document = r#"{ "url": "https://example.com/mcp", "enabled": false,
         "auth": { "type": "bearer", "token": "${secret:docs}" } }"#;

@@ -149,6 +149,72 @@ async fn a_changed_secret_restarts_the_servers_that_use_it() {
     assert_eq!(serving.end(Signal::TERM).await.code, Some(0));
 }
 
+/// What an entry of a workspace calls `TOKEN` is never the gateway's, nor another workspace's.
+#[tokio::test]
+async fn a_server_has_the_secrets_of_its_owner_alone() {
+    let config = PROGRAMS
+        .replace("servers.uses", "servers.\"uses@science\"")
+        .replace("team/token", "TOKEN");
+    let place = Place::new(&config);
+    set(&place, "TOKEN", "of-the-gateway").await;
+    set(&place, "TOKEN@arts", "of-arts").await;
+    let missing = place.run(&["check"]).await;
+    assert_eq!(missing.code, Some(2), "{missing:?}");
+    let words = "set it: `tollbridge secret set TOKEN@science`";
+    assert!(missing.stderr.contains(words), "{missing:?}");
+
+    set(&place, "TOKEN@science", "of-science").await;
+    let listed = place.run(&["secret", "list", "--json"]).await.json();
+    let users = listed.as_array().unwrap().iter();
+    let users: Vec<(&str, usize)> = users
+        .map(|it| {
+            (
+                it["name"].as_str().unwrap(),
+                it["used_by"].as_array().unwrap().len(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        users,
+        [("TOKEN", 0), ("TOKEN@arts", 0), ("TOKEN@science", 1)]
+    );
+    let add = |name: &'static str, secret: &'static str| {
+        [
+            "server",
+            "add",
+            name,
+            "url=https://example.com/",
+            "auth.type=bearer",
+            secret,
+        ]
+    };
+    for (args, words) in [
+        (
+            add("a@law", "auth.token=${secret:TOKEN}"),
+            "no secret `TOKEN@law`",
+        ),
+        (
+            add("a@law", "auth.token=${secret:TOKEN@science}"),
+            "a secret with an invalid name",
+        ),
+        (
+            add("a", "auth.token=${secret:TOKEN@science}"),
+            "a secret with an invalid name",
+        ),
+    ] {
+        let refused = place.run(&args).await;
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(refused.stderr.contains(words), "{words}: {refused:?}");
+    }
+    let exported = place.run(&["config", "export"]).await;
+    let words = "#   secret:TOKEN@science\n";
+    assert!(exported.stdout.contains(words), "{exported:?}");
+
+    let serving = place.serve().await;
+    until(|| (starts(&place, "uses") == ["of-science"]).then_some(())).await;
+    assert_eq!(serving.end(Signal::TERM).await.code, Some(0));
+}
+
 #[tokio::test]
 async fn a_changed_file_restarts_the_servers_that_use_it() {
     let place = Place::new(&PROGRAMS.replace("secret:team/token", "file:token"));

@@ -18,8 +18,8 @@ const CREDENTIALS_VARIABLE: &str = "CREDENTIALS_DIRECTORY";
 /// The name of the credential with the key.
 const CREDENTIAL_NAME: &str = "tollbridge-key";
 
-/// Secrets outside of the config: `${secret:NAME}` is one that `tollbridge secret set NAME` stored, `${file:PATH}` the
-/// text of a file, `${exec:COMMAND ARGS}` what a command prints.
+/// Secrets outside of the config: `${secret:NAME}` is one that `tollbridge secret set NAME` stored (`NAME@OWNER` for a
+/// server of a workspace or an agent), `${file:PATH}` the text of a file, `${exec:COMMAND ARGS}` what a command prints.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Secrets {
@@ -42,7 +42,7 @@ pub struct Secrets {
 /// A place of the config that uses a secret of the store.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SecretUse {
-    /// The secret.
+    /// The secret, with its owner.
     pub name: SecretName,
     /// The key, such as `servers.docs.auth.token`.
     pub path: String,

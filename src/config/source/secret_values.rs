@@ -1,5 +1,5 @@
-//! Values that do not stand in a config but where it says: `${secret:NAME}` in the store, `${file:PATH}` in
-//! a file, `${exec:COMMAND ARGS}` on the stdout of a command.
+//! Values that do not stand in a config but where it says: `${secret:NAME}` in the store, where the owner of a server
+//! has it, `${file:PATH}` in a file, `${exec:COMMAND ARGS}` on the stdout of a command.
 //!
 //! Nothing of that is asked for what nobody uses, nor where the files of a config are not opened at all.
 
@@ -15,7 +15,7 @@ use crate::{
         ConfigEntry, Environment, LoadScope, Secret, SecretKeyPlace, SecretUse,
         diagnostics::report::ConfigTexts, file_access::FileAccess, node::Node,
     },
-    names::SecretName,
+    names::{SecretName, ServerOwner},
 };
 
 /// The longest value, bytes: longer ones are no secrets.
@@ -166,14 +166,14 @@ impl<'e> SecretValues<'e> {
         }
     }
 
-    /// The secret `name`, which `path` of the config uses; nothing where nobody needs it.
+    /// The secret that its `owner` calls `name`, which `path` of the config uses; nothing where nobody needs it.
     pub(in crate::config) fn secret(
         &mut self,
-        name: &str,
+        (owner, name): (&ServerOwner, &str),
         path: &str,
         is_needed: bool,
     ) -> Result<Option<String>, MissingValue> {
-        let parsed = SecretName::parse(name).map_err(|error| MissingValue {
+        let parsed = SecretName::parse_of(owner, name).map_err(|error| MissingValue {
             message: format!("`{path}` has a secret with an invalid name"),
             help: error.to_string(),
         })?;
@@ -198,11 +198,11 @@ impl<'e> SecretValues<'e> {
         match found {
             Ok(Some(value)) => Ok(Some(value.expose().to_owned())),
             Ok(None) => Err(MissingValue {
-                message: format!("there is no secret `{name}` in {}", data_dir.display()),
-                help: format!("set it: `tollbridge secret set {name}`"),
+                message: format!("there is no secret `{parsed}` in {}", data_dir.display()),
+                help: format!("set it: `tollbridge secret set {parsed}`"),
             }),
             Err(why) => Err(MissingValue {
-                message: format!("the secret `{name}` cannot be read"),
+                message: format!("the secret `{parsed}` cannot be read"),
                 help: why,
             }),
         }

@@ -16,18 +16,25 @@
 use std::ops::Range;
 
 use super::secret_values::{MissingValue, SecretValues, ValueForm};
-use crate::config::{
-    Environment, LoadScope, SecretKeyPlace,
-    diagnostics::{
-        masked, redact,
-        report::{ConfigTexts, Diagnostic, Diagnostics, SourceText},
-        suggest,
+use crate::{
+    config::{
+        Environment, LoadScope, SecretKeyPlace,
+        diagnostics::{
+            masked, redact,
+            report::{ConfigTexts, Diagnostic, Diagnostics, SourceText},
+            suggest,
+        },
+        node::{ConfigValue, Node, Span, ValueOrigin},
     },
-    node::{ConfigValue, Node, Span, ValueOrigin},
+    names::{ServerName, ServerOwner},
 };
 
 /// Deepest nesting of defaults.
 const DEFAULT_DEPTH_MAX: usize = 16;
+
+/// Why a secret among the arguments of a program is none, and what to do.
+const ARGUMENT_LABEL: &str = "other users of this machine can read it there";
+const ARGUMENT_HELP: &str = "use `env`, if the program reads a variable";
 
 /// Keys by which is known where other values come from, so that those cannot stand in them.
 const SETTINGS: [&str; 2] = ["data_dir", "secrets"];
@@ -145,6 +152,17 @@ pub(in crate::config) fn allows_references(path: &[String]) -> bool {
     FormUse::at(path) == FormUse::Allowed
 }
 
+/// Whose secrets the string at `path` may name: those of a server are its owner's. Nobody's where the server has no
+/// valid name, which is reported where that stands.
+pub(in crate::config) fn owner_at(path: &[String]) -> Option<ServerOwner> {
+    match path {
+        [section, name, ..] if section == "servers" => {
+            ServerName::parse(name).ok().map(|name| name.owner())
+        }
+        _ => Some(ServerOwner::Gateway),
+    }
+}
+
 fn each_text(node: &Node, visit: &mut impl FnMut(&str)) {
     if let Some(text) = node.as_text() {
         visit(text);
@@ -222,13 +240,14 @@ impl Expander<'_, '_> {
             return;
         }
         let source = self.sources.get(node.span.source);
-        let dotted = path.join(".");
+        let (dotted, owner) = (path.join("."), owner_at(path));
         let mut expansion = Expansion {
             environment: self.environment,
             source,
             lenient: self.lenient,
             values: self.values,
             path: &dotted,
+            owner: owner.as_ref(),
             forms: FormUse::at(path),
             form_count: 0,
             output: String::new(),
@@ -258,11 +277,9 @@ impl Expander<'_, '_> {
             );
         }
         if form_count > 0 && path.last().is_some_and(|key| key == "args") {
-            self.findings.add(
-                Diagnostic::warning(format!("`{dotted}` puts a secret on a command line"))
-                    .at(place("${"), "other users of this machine can read it there")
-                    .help("use `env`, if the program reads a variable"),
-            );
+            let message = format!("`{dotted}` puts a secret on a command line");
+            let warning = Diagnostic::warning(message).at(place("${"), ARGUMENT_LABEL);
+            self.findings.add(warning.help(ARGUMENT_HELP));
         }
         if is_incomplete {
             self.findings.suppress(node.span);
@@ -341,6 +358,8 @@ struct Expansion<'e, 'v> {
     values: &'v mut SecretValues<'e>,
     /// Where the string stands.
     path: &'v str,
+    /// Whose secrets it may name; `None`: nobody's.
+    owner: Option<&'v ServerOwner>,
     forms: FormUse,
     /// How many of its values stand elsewhere.
     form_count: usize,
@@ -466,7 +485,10 @@ impl Expansion<'_, '_> {
         self.form_count += 1;
         let (base, is_needed) = (self.source.base_dir(), !self.lenient);
         let found = match form {
-            ValueForm::Secret => self.values.secret(rest, self.path, is_needed),
+            ValueForm::Secret => match self.owner {
+                Some(owner) => self.values.secret((owner, rest), self.path, is_needed),
+                None => Ok(None),
+            },
             ValueForm::File => match self.expand_part(rest, depth) {
                 Some(path) => self.values.file(&path, base, is_needed),
                 None => return,
@@ -503,6 +525,7 @@ impl Expansion<'_, '_> {
             lenient: self.lenient,
             values: self.values,
             path: self.path,
+            owner: self.owner,
             forms: FormUse::Nested,
             form_count: 0,
             output: String::new(),

@@ -133,3 +133,109 @@ async fn an_agent_sees_its_own_servers_alone_and_starts_no_programs() {
     assert_eq!(nobody.status(), StatusCode::UNAUTHORIZED);
     api.stop().await;
 }
+
+/// What section 3.2 and 3.3 of the other system's document show, and what its clients send besides.
+#[tokio::test]
+async fn each_endpoint_and_credential_of_the_document_is_taken() {
+    let api = TestApi::start("").await;
+    let servers = format!("/api/agents/{}/mcp-servers", reader_id());
+    let stdio = json!({
+        "command": "npx", "args": ["-y", "@aws/mcp-server-s3"], "env": { "AWS_REGION": "us-east-1" },
+        "cwd": "/opt/mcp-servers",
+    });
+    let http = json!({
+        "url": "https://mcp.example.com/sse", "headers": { "X-Custom-Header": "value" },
+    });
+    let token = json!({ "type": "bearer_token", "token": "encrypted:xxxxx" });
+    let header = json!({ "type": "api_key", "api_key": "planted" });
+    let oauth2 = json!({
+        "type": "oauth2", "client_id": "gateway", "client_secret": "planted",
+        "issuer": "https://issuer.example.com",
+    });
+    let rows = [
+        ("stdio", &stdio, json!({ "type": "none" }), "none"),
+        ("http", &http, token, "bearer_token"),
+        ("http", &http, header, "api_key"),
+        ("http", &http, oauth2, "oauth2"),
+    ];
+    for (number, (transport, endpoint, auth, kind)) in rows.into_iter().enumerate() {
+        let body = json!({
+            "name": format!("example-{number}"), "transport_type": transport,
+            "endpoint_config": endpoint, "auth_config": auth, "enabled": false,
+        });
+        let (status, made) = send(&api, Method::POST, &servers, &body.to_string()).await;
+        assert_eq!(status, StatusCode::CREATED, "{made}");
+        assert!(
+            !made.contains("planted") && !made.contains("xxxxx"),
+            "{made}"
+        );
+        let made: Value = serde_json::from_str(&made).unwrap();
+        assert_eq!(made["transport_type"], transport);
+        assert_eq!(made["enabled"], false);
+        let auth = &made["auth_config"];
+        assert_eq!(auth["type"], kind);
+        assert_eq!(auth["configured"], kind != "none");
+        let shown = made["endpoint_config"].as_object().unwrap();
+        let sent = endpoint.as_object().unwrap();
+        assert_eq!(
+            shown.keys().collect::<Vec<_>>(),
+            sent.keys().collect::<Vec<_>>()
+        );
+        for key in ["command", "args", "cwd", "url"] {
+            assert_eq!(shown.get(key), sent.get(key), "{made}");
+        }
+    }
+    api.stop().await;
+}
+
+/// A trial answers with status, tools and time, and the server then shows what it listed.
+#[tokio::test]
+async fn a_tried_server_shows_its_tools() {
+    let directory = tempfile::tempdir().unwrap();
+    let api = TestApi::start("").await;
+    let servers = format!("/api/agents/{}/mcp-servers", reader_id());
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cli/server.sh");
+    let body = json!({
+        "name": "script", "transport_type": "stdio", "auth_config": { "type": "none" },
+        "endpoint_config": { "command": "sh", "args": [script], "cwd": directory.path() },
+    });
+    let (status, made) = send(&api, Method::POST, &servers, &body.to_string()).await;
+    assert_eq!(status, StatusCode::CREATED, "{made}");
+    let made: Value = serde_json::from_str(&made).unwrap();
+    let path = format!("{servers}/{}", made["id"].as_str().unwrap());
+    let (status, tried) = send(&api, Method::POST, &format!("{path}/test"), "").await;
+    assert_eq!(status, StatusCode::OK, "{tried}");
+    let read: Value = serde_json::from_str(&tried).unwrap();
+    let latency = read["latency_ms"].as_u64().unwrap();
+    let tools = r#"[{"name":"fail"},{"name":"hang","description":"Never answers."},{"name":"refuse"},{"name":"repeat","description":"\nRepeats its arguments.\nSecond line."},{"name":"steer","description":"Moves the \u001b[2Jcursor."}]"#;
+    let expect = format!(
+        r#"{{"status":"connected","tools_discovered":5,"tools":{tools},"latency_ms":{latency}}}"#
+    );
+    assert_eq!(tried, expect);
+    let (_, shown) = send(&api, Method::GET, &path, "").await;
+    let found = r#""discovered_tools":[{"name":"fail","description":null,"input_schema":{"type":"object"}},"#;
+    assert!(shown.contains(found), "{shown}");
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(shown["discovered_tools"].as_array().unwrap().len(), 5);
+    let connected = shown["last_connected_at"].as_str().unwrap();
+    assert_eq!(connected.len(), "2026-02-26T10:00:00Z".len());
+    // What cannot be reached is told of, and is no error of the request.
+    let away = json!({
+        "name": "away", "transport_type": "http", "endpoint_config": { "url": "http://127.0.0.1:9/mcp" },
+    });
+    let (_, away) = send(&api, Method::POST, &servers, &away.to_string()).await;
+    let away: Value = serde_json::from_str(&away).unwrap();
+    let path = format!("{servers}/{}/test", away["id"].as_str().unwrap());
+    let (status, tried) = send(&api, Method::POST, &path, "").await;
+    let tried: Value = serde_json::from_str(&tried).unwrap();
+    assert_eq!(status, StatusCode::OK, "{tried}");
+    assert_ne!(tried["status"], "connected");
+    assert_eq!(
+        (&tried["tools_discovered"], &tried["tools"]),
+        (&json!(0), &json!([]))
+    );
+    assert!(tried["error"].is_string(), "{tried}");
+    let (status, _) = send(&api, Method::POST, &format!("{servers}/none/test"), "").await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    api.stop().await;
+}

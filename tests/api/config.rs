@@ -19,6 +19,8 @@ async fn export(api: &TestApi) -> String {
 async fn seen(api: &TestApi) -> Value {
     let mut seen = json!({ "config": api.get("/config").await.body["config"] });
     seen["config"]["data_dir"] = Value::Null;
+    // Agents of the store are no part of the config that runs; they are compared below.
+    seen["config"]["agents"] = Value::Null;
     for list in ["servers", "profiles"] {
         let items = api.items(&format!("/{list}")).await;
         seen[list] = items.iter().map(|item| item["name"].clone()).collect();
@@ -32,6 +34,18 @@ async fn seen(api: &TestApi) -> Value {
         assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
         seen[tool] = answer.body["result"].clone();
     }
+    for agent in api.items("/agents").await {
+        let name = agent["name"].as_str().unwrap();
+        let asked = json!({ "agent": name, "name": "made/echo" });
+        let explained = api.send(Method::POST, "/policy/explain", &asked).await;
+        assert_eq!(explained.status, StatusCode::OK, "{explained:?}");
+        let mut explained = explained.body;
+        explained["places"] = Value::Null;
+        let mut agent = agent.clone();
+        agent["source"] = Value::Null;
+        seen[name] = json!([agent, explained]);
+    }
+    seen["budgets"] = api.items("/budgets?limit=500").await.into();
     let tools = api.items("/tools?limit=500").await;
     seen["tools"] = tools.iter().map(|tool| tool["name"].clone()).collect();
     seen
@@ -39,7 +53,11 @@ async fn seen(api: &TestApi) -> Value {
 
 #[tokio::test]
 async fn a_gateway_is_made_again_of_its_export() {
-    let api = TestApi::start("[profiles.fixed]\ntools = [\"own/*\"]\n").await;
+    let api = TestApi::start(
+        "[profiles.fixed]\ntools = [\"own/*\"]\n[governance]\nauth = \"keys\"\npolicy = { mode = \"all\" }\n\
+         [governance.teams.science]\nbudget = \"7.50/month\"\n",
+    )
+    .await;
     let off = json!({
         "url": "https://docs.example.com/mcp", "enabled": false, "headers": { "X-Key": "hunter2-hunter2" },
         "auth": { "type": "bearer", "token": "${secret:docs}" }, "tools": { "deny": ["a", "b"], "price": { "x": "0.5" } },
@@ -61,6 +79,14 @@ async fn a_gateway_is_made_again_of_its_export() {
         let made = api.send(Method::POST, path, &new).await;
         assert_eq!(made.status, StatusCode::CREATED, "{made:?}");
     }
+    let terms = json!({
+        "policy": { "mode": "allowlist", "tools": ["made/*"] }, "budget": "2.50/day", "rate": "120/1m",
+    });
+    let settings =
+        json!({ "team": "science", "role": "auditor", "profiles": ["reading"], "terms": terms });
+    let bot = json!({ "name": "bot", "settings": settings });
+    let made = api.send(Method::POST, "/agents", &bot).await;
+    assert_eq!(made.status, StatusCode::CREATED, "{made:?}");
     let first = export(&api).await;
     for secret in [ADMIN_KEY, AGENT_KEY, "hunter2"] {
         assert!(!first.contains(secret), "{first}");
@@ -80,6 +106,11 @@ async fn a_gateway_is_made_again_of_its_export() {
     let again = TestApi::start_file(&with_keys).await;
     assert_eq!(seen(&again).await, seen(&api).await);
     assert_eq!(export(&again).await, first);
+    // A key that the store has cannot be told, and the export says so.
+    let key = api.send(Method::POST, "/agents/bot/keys", &json!({})).await;
+    let with_key = export(&api).await;
+    assert!(with_key.contains("as hashes:\n#   bot: 1\n"), "{with_key}");
+    assert!(!with_key.contains(key.body["key"].as_str().unwrap()));
     api.stop().await;
     again.stop().await;
 }

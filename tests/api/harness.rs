@@ -66,9 +66,10 @@ impl TestApi {
     async fn run(dir: TempDir) -> Self {
         let files = vec![dir.path().join("tollbridge.toml")];
         let config = load(&files, None).unwrap();
-        let running = app::start(&config.config, ProcessContext::default())
-            .await
-            .unwrap();
+        let context = ProcessContext {
+            launcher: Some(env!("CARGO_BIN_EXE_tollbridge").into()),
+        };
+        let running = app::start(&config.config, context).await.unwrap();
         let source = ConfigSource::new(files.clone(), move |change| load(&files, change));
         running.core().follow_config(source);
         // The library has no choice of its own.

@@ -17,6 +17,7 @@ mod roles;
 mod server_actions;
 mod server_tools;
 mod servers;
+mod strangers;
 mod tools;
 mod usage;
 mod workspaces;

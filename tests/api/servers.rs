@@ -93,9 +93,9 @@ async fn concurrent_writers_lose_nothing() {
             other => panic!("{other}"),
         }
     };
-    futures_util::future::join_all((0..8).map(add)).await;
+    futures_util::future::join_all((0..50).map(add)).await;
     let tags = api.get("/servers/box").await.body["config"]["tags"].clone();
-    assert_eq!(tags.as_array().unwrap().len(), 8);
+    assert_eq!(tags.as_array().unwrap().len(), 50);
     api.stop().await;
 }
 

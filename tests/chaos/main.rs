@@ -24,6 +24,7 @@ mod integration {
 mod binary;
 
 mod clients;
+mod killed_writes;
 mod process;
 mod seeded_random;
 mod servers;

@@ -44,6 +44,7 @@ while [ ! -s other/pids ]; do sleep 0.05; done
     umount data && echo "SECRET: uncovered"
     chmod 700 data && ls data/control && echo "SECRET: opened"
     "$BINARY" agents add intruder --policy all --config none.toml && echo "SECRET: an agent"
+    "$BINARY" server add intruder command=true --config none.toml && echo "SECRET: a server"
     cat /proc/self/status
 } > found 2>&1
 : > more
@@ -161,6 +162,9 @@ async fn check(users: Users) {
     );
     let agents = finish(command(&place, users, &["agents", "list"])).await;
     assert!(!agents.all().contains("intruder"), "{agents:?}");
+    let servers = finish(command(&place, users, &["server", "list"])).await;
+    assert_eq!(servers.code, Some(0), "{servers:?}");
+    assert!(!servers.all().contains("intruder"), "{servers:?}");
     assert_eq!(serving.end(Signal::TERM).await.code, Some(0));
 }
 

@@ -67,6 +67,7 @@ use state_machine::ServerEvent;
 pub(crate) use state_machine::{HISTORY_MAX, ServerState, Transition};
 pub(crate) use transport::pipe::{LineExcess, Lines, OutputLine, push_line};
 pub(crate) use transport::stdio::exit_reason::reason_from_stderr;
+pub(crate) use transport::stdio::process_group::ProgramUsage;
 use transport::stdio::process_launcher::Launcher;
 
 /// The reason of a server of an agent that nobody has used.

@@ -404,7 +404,10 @@ impl HttpEdge {
             Route::Connections | Route::OAuth | Route::OAuthCallback | Route::OAuthClient => {
                 oauth_probes::refuse(self.proxy.governance().directory().is_anonymous())
             }
-            Route::Status => status_endpoints::status(self, &identity.viewer(), request),
+            Route::Status => {
+                let viewer = identity.viewer();
+                Box::pin(status_endpoints::status(self, &viewer, request)).await
+            }
             Route::Metrics => {
                 let viewer = identity.viewer();
                 Box::pin(status_endpoints::metrics(self, &viewer, request)).await

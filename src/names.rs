@@ -17,7 +17,9 @@ use uuid::Uuid;
 pub use owners::{OwnerIndex, OwnerSet};
 pub use peer_address::PeerAddress;
 pub use secret_name::{InvalidSecretName, SecretName};
-pub use server_name::{InvalidName, InvalidServerName, ServerName, ServerOwner, WorkspaceName};
+pub use server_name::{
+    InvalidName, InvalidServerName, ServerId, ServerName, ServerOwner, WorkspaceName,
+};
 
 /// Which part of the catalog a route shows.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]

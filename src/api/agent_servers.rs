@@ -20,7 +20,7 @@ use super::{
     input::{InPath, JsonBody},
     problem::{Problem, ProblemType},
     server_actions::TrialResult,
-    servers::{ShownServers, change_document, key_of, mask_config, parse_name, server_uuid},
+    servers::{ShownServers, change_document, key_of, mask_config, parse_name},
 };
 use crate::{
     auth::Agent,
@@ -28,7 +28,7 @@ use crate::{
     catalog::Tool,
     config::{Role, unmask_document},
     config_change::{EntryChange, EntryPrecondition},
-    names::{AgentId, ServerName, ServerOwner},
+    names::{AgentId, ServerId, ServerName, ServerOwner},
 };
 
 /// What `endpoint_config` has for a program, in the order in which it is shown.
@@ -269,7 +269,8 @@ fn find_server(
     let written = &*path.server_id;
     let id = written.strip_prefix("srv_").unwrap_or(written);
     let found = own.into_iter().find(|name| {
-        name.local() == written || server_uuid(name.as_str()).to_string() == id.to_lowercase()
+        name.local() == written
+            || ServerId::from_name(name.as_str()).0.to_string() == id.to_lowercase()
     });
     found.ok_or_else(|| Problem::not_found(format_args!("server `{written}`")))
 }
@@ -298,7 +299,7 @@ fn show_server(shown: &ShownServers<'_>, name: &ServerName) -> Option<AgentServe
     };
     let agent = agent.to_string();
     Some(AgentServer {
-        id: server_uuid(name.as_str()).to_string(),
+        id: ServerId::from_name(name.as_str()).0.to_string(),
         agent_id: agent
             .strip_prefix(AgentId::PREFIX)
             .unwrap_or(&agent)

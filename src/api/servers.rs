@@ -22,7 +22,7 @@ use super::{
 use crate::{
     config::{EntryKey, EntrySection, Role, mask_document},
     config_change::{EntryChange, EntryPrecondition},
-    names::{ServerName, ServerOwner},
+    names::{ServerId, ServerName, ServerOwner},
 };
 
 /// The path of the operation that tries a server which is not made.
@@ -47,6 +47,13 @@ pub(super) struct ServerResource {
     reason: Option<String>,
     /// How many tools it lists.
     tools: usize,
+    /// Bytes that its programs and what they started have in memory, all instances and replicas together; absent
+    /// where none runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_bytes: Option<u64>,
+    /// Time that they kept a processor busy, seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_seconds: Option<f64>,
 }
 
 /// A server that is to be made.
@@ -100,6 +107,7 @@ pub(super) async fn list(
     WorkspaceReader(caller): WorkspaceReader,
     QueryParams(page): QueryParams<PageQuery>,
 ) -> Result<Json<Page<ServerResource>>, Problem> {
+    state.proxy.backends().measure_programs().await;
     let shown = ShownServers::seen_by(&state, &caller);
     page.page(&shown.names(), |name| shown.show(name)).map(Json)
 }
@@ -110,6 +118,7 @@ pub(super) async fn show(
     WorkspaceReader(caller): WorkspaceReader,
     InPath(path): InPath<ServerPath>,
 ) -> Result<WithEtag<ServerResource>, Problem> {
+    state.proxy.backends().measure_programs().await;
     let shown = ShownServers::seen_by(&state, &caller);
     let name = shown.find(&path.server)?;
     Ok(shown.show_with_etag(&name))
@@ -283,7 +292,7 @@ impl<'s> ShownServers<'s> {
         let id = Uuid::parse_str(id).ok();
         let names = self.names();
         let mut names = names.iter();
-        let found = names.find(|name| *name == written || id == Some(server_uuid(name)));
+        let found = names.find(|name| *name == written || id == Some(ServerId::from_name(name).0));
         let found = found.and_then(|name| ServerName::parse(name).ok());
         found.ok_or_else(|| Problem::not_found(format_args!("server `{written}`")))
     }
@@ -312,11 +321,13 @@ impl<'s> ShownServers<'s> {
         let report = backend.map(|backend| backend.report());
         let reason = report.as_ref().and_then(|report| report.reason.clone());
         ServerResource {
-            id: format!("srv_{}", server_uuid(name)),
+            id: ServerId::from_name(name).to_string(),
             name: name.to_owned(),
             source: entries.source(name),
             config,
-            state: report.map(|report| report.state.as_str()),
+            state: report.as_ref().map(|report| report.state.as_str()),
+            memory_bytes: report.as_ref().and_then(|report| report.memory_bytes),
+            cpu_seconds: report.as_ref().and_then(|report| report.cpu_seconds),
             reason: entries.fault(name).or(reason),
             tools: parsed.map_or(0, |name| {
                 let catalog = self.state.proxy.catalog_store().catalog_of(&name);
@@ -349,13 +360,8 @@ pub(super) fn uri_beside_operations<T>(request: &Request<T>) -> Option<Uri> {
         return None;
     }
     let query = uri.query().unwrap_or_default();
-    let by_id = format!("/api/v1/servers/srv_{}?{query}", server_uuid(name));
+    let by_id = format!("/api/v1/servers/{}?{query}", ServerId::from_name(name));
     by_id.parse().ok()
-}
-
-/// The id of the server `name`: everywhere the same.
-pub(super) fn server_uuid(name: &str) -> Uuid {
-    Uuid::new_v5(&Uuid::NAMESPACE_OID, format!("server {name}").as_bytes())
 }
 
 pub(super) fn key_of(name: &ServerName) -> EntryKey {

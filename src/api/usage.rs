@@ -17,7 +17,9 @@ use super::{
     problem::{Problem, ProblemType},
 };
 use crate::{
+    backend::ProgramUsage,
     clock,
+    names::ServerName,
     store::{UsageDimension, UsageQuery, UsageTotals},
 };
 
@@ -71,6 +73,13 @@ pub(super) struct UsageItem {
     name: String,
     #[serde(flatten)]
     figures: CallFigures,
+    /// Bytes that the programs of a server have in memory at present, with what they started; absent where none
+    /// runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_bytes: Option<u64>,
+    /// Time that they have kept a processor busy, seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_seconds: Option<f64>,
     /// What each step came to, where `step` was given; a step without calls is left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     steps: Vec<UsageOfStep>,
@@ -121,6 +130,9 @@ pub(super) async fn show(
     let answer = store.audit.usage(&query).await;
     let answer =
         answer.map_err(|error| Problem::new(ProblemType::InternalError, error.to_string()))?;
+    if matches!(params.by, UsageKey::Server) {
+        state.proxy.backends().measure_programs().await;
+    }
     let mut items = Vec::new();
     for sums in answer.sums.chunk_by(|a, b| a.name == b.name) {
         let (mut all, id) = (UsageTotals::default(), &sums[0].name);
@@ -132,7 +144,10 @@ pub(super) async fn show(
             start: hour_start(sum.hour).to_string(),
             figures: CallFigures::of(&sum.totals),
         });
+        let programs = params.programs_of(id, &state);
         items.push(UsageItem {
+            memory_bytes: programs.map(|programs| programs.memory_bytes),
+            cpu_seconds: programs.map(|programs| programs.cpu_seconds),
             name: params.name_of(id, &state),
             id: id.clone(),
             figures: CallFigures::of(&all),
@@ -181,6 +196,12 @@ impl UsageParams {
             after: page.after()?,
             count,
         })
+    }
+
+    /// What the programs of the server `id` take of the machine.
+    fn programs_of(&self, id: &str, state: &ApiState) -> Option<ProgramUsage> {
+        let name = matches!(self.by, UsageKey::Server).then(|| ServerName::parse(id).ok());
+        state.proxy.backends().get(&name??)?.program_usage()
     }
 
     fn name_of(&self, id: &str, state: &ApiState) -> String {

@@ -20,6 +20,7 @@ use super::{
         resource_updates::update_channel,
         session_filter::{SessionFilter, SessionFilters, UpstreamContext},
     },
+    report::program_usage::LastMeasured,
     retirement::BackendLease,
     transport::stdio::process_launcher::Launcher,
 };
@@ -50,6 +51,7 @@ pub struct Backends {
     context: UpstreamContext,
     limiter: Arc<Limiter>,
     tasks: Tasks,
+    pub(super) measured: LastMeasured,
 }
 
 /// What became of the backends when the config changed.
@@ -88,6 +90,7 @@ impl Backends {
             },
             limiter,
             tasks: tasks.clone(),
+            measured: LastMeasured::default(),
         };
         backends.replace(config);
         (backends, updates)

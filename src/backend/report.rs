@@ -1,6 +1,7 @@
 //! What `/status` says of a server.
 
 mod instances;
+pub(super) mod program_usage;
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -60,6 +61,13 @@ pub struct ServerStatusReport {
     /// Process id of the catalog's child.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
+    /// Bytes that its programs and what they started have resident or swapped out, all instances and replicas
+    /// together, a few seconds ago at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// Time that they kept a processor busy, seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_seconds: Option<f64>,
     /// Labels from the config.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
@@ -137,6 +145,8 @@ impl ServerStatusReport {
         }
         self.server_info = None;
         self.pid = None;
+        self.memory_bytes = None;
+        self.cpu_seconds = None;
         self.list_owner = None;
         self.last_odd_line = None;
         self.stderr = Vec::new();
@@ -180,14 +190,9 @@ impl Backend {
         };
         let identity = &lead.connector.shared.identity;
         let stray = identity.output.stray().clone();
-        let millis = |part| {
-            self.stats
-                .latency()
-                .percentile(part)
-                .map(|latency| (latency.as_secs_f64() * 1e6).round() / 1e3)
-        };
         let held_back_until = lead.held_back_until(&phase);
         let reason = reason.or_else(|| identity.start_in_progress());
+        let programs = self.program_usage();
         ServerStatusReport {
             name: self.name.to_string(),
             state,
@@ -206,6 +211,8 @@ impl Backend {
             revision: connection.map(|connection| connection.hello.revision.as_str()),
             server_info: connection.and_then(|it| it.hello.info.as_ref()?.read().ok()),
             pid: connection.and_then(|connection| connection.pid),
+            memory_bytes: programs.map(|programs| programs.memory_bytes),
+            cpu_seconds: programs.map(|programs| programs.cpu_seconds),
             tags: self.load_config().tags.clone(),
             restarts: self
                 .sum_over_replicas(|it| it.connector.shared.restarts.load(Ordering::Relaxed)),
@@ -228,12 +235,18 @@ impl Backend {
             refused: self.limiter.refused(),
             answered: self.stats.answered.load(Ordering::Relaxed),
             failed: self.stats.failed.load(Ordering::Relaxed),
-            latency_ms_p50: millis(0.5),
-            latency_ms_p99: millis(0.99),
+            latency_ms_p50: self.latency_ms(0.5),
+            latency_ms_p99: self.latency_ms(0.99),
             odd_lines: stray.count,
             last_odd_line: stray.last().cloned(),
             stderr: identity.output.stderr(),
         }
+    }
+
+    /// The time that this part of the answers took at most, milliseconds.
+    fn latency_ms(&self, part: f64) -> Option<f64> {
+        let latency = self.stats.latency().percentile(part)?;
+        Some((latency.as_secs_f64() * 1e6).round() / 1e3)
     }
 
     /// What it wrote to stderr after the line `after`, and which the last line is; the first is 1.

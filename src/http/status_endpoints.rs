@@ -21,12 +21,15 @@ use crate::{
 };
 
 /// The status as JSON, or as a page when a browser asks.
-pub(super) fn status(
+pub(super) async fn status(
     edge: &HttpEdge,
     agent: &Agent,
     request: &Request<Incoming>,
 ) -> Response<Body> {
     let access = status_access(edge, agent);
+    if access == StatusAccess::Full {
+        edge.proxy.backends().measure_programs().await;
+    }
     let code = if edge.status.is_serving() {
         StatusCode::OK
     } else {
@@ -64,6 +67,9 @@ pub(super) async fn metrics(
 ) -> Response<Body> {
     let form = media_types::metrics_form(request.headers());
     let (access, streams) = (status_access(edge, agent), edge.stream_readers.count());
+    if access == StatusAccess::Full {
+        edge.proxy.backends().measure_programs().await;
+    }
     let figures = edge.status.render_metrics(&access, streams, form).await;
     let mut response = Response::new(body::full_body(figures));
     let form = HeaderValue::from_static(form.content_type());

@@ -3,6 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use uuid::Uuid;
 
 use super::AgentId;
 
@@ -16,6 +17,26 @@ pub(super) const OWNER_MARK: char = '@';
 /// workspace `science`, `notes@agent_<uuid>` of one agent.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct ServerName(Arc<str>);
+
+/// The id of a server, written `srv_<uuid>`: the UUIDv5 of its whole name, everywhere the same.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ServerId(pub Uuid);
+
+impl ServerId {
+    pub(crate) const PREFIX: &str = "srv_";
+
+    /// The id of the server called `name`.
+    pub fn from_name(name: &str) -> Self {
+        let text = format!("server {name}");
+        Self(Uuid::new_v5(&Uuid::NAMESPACE_OID, text.as_bytes()))
+    }
+}
+
+impl fmt::Display for ServerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", Self::PREFIX, self.0)
+    }
+}
 
 impl ServerName {
     /// The longest accepted name without its owner, in characters.

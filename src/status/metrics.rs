@@ -405,6 +405,22 @@ impl Figures {
         Ok(())
     }
 
+    /// What programs take of the machine.
+    fn program_metrics(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let help = "Memory of the programs of the server and what they started; 0 where none runs";
+        self.gauge_per_server(gauge(encoder, "server_memory_bytes", help)?, |server| {
+            server.report.memory_bytes.unwrap_or_default()
+        })?;
+        let help = "Processor time of the programs of the server that run, in seconds";
+        let mut family = gauge(encoder, "server_cpu_seconds", help)?;
+        for ServerFigures { report, .. } in &self.servers {
+            let labels = [("server", &*report.name)];
+            let seconds = report.cpu_seconds.unwrap_or_default();
+            ConstGauge::new(seconds).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
     fn gauge_per_server(
         &self,
         mut family: MetricEncoder<'_>,
@@ -471,10 +487,11 @@ impl Collector for Figures {
         self.health_metrics(encoder)?;
         self.replica_metrics(encoder)?;
         self.call_metrics(encoder)?;
-        match &self.traffic {
-            Some(traffic) => traffic.encode(encoder),
-            None => Ok(()),
-        }
+        let Some(traffic) = &self.traffic else {
+            return Ok(());
+        };
+        traffic.encode(encoder)?;
+        self.program_metrics(encoder)
     }
 }
 

@@ -39,7 +39,7 @@ async fn what_monitors_read_is_there() {
     insta::assert_snapshot!(keys(&status).join(" "), @"config confinement governance limits listed servers sessions sessions_open started_at status uptime_seconds version");
     assert_eq!(status["sessions_open"], 1, "{status}");
     let server = &status["servers"][0];
-    insta::assert_snapshot!(keys(server).join(" "), @"answered breaker failed failed_starts health_checks history in_flight instances_busy instances_live last_listed latency_ms_p50 latency_ms_p99 name odd_lines offers pid queued refused restarts revision server_info since state transport");
+    insta::assert_snapshot!(keys(server).join(" "), @"answered breaker cpu_seconds failed failed_starts health_checks history in_flight instances_busy instances_live last_listed latency_ms_p50 latency_ms_p99 memory_bytes name odd_lines offers pid queued refused restarts revision server_info since state transport");
     assert_eq!(
         (&server["in_flight"], &server["answered"]),
         (&1.into(), &1.into())
@@ -48,7 +48,16 @@ async fn what_monitors_read_is_there() {
         server["pid"].is_u64() && server["latency_ms_p99"].is_f64(),
         "{server}"
     );
+    let memory = server["memory_bytes"].as_u64().unwrap();
+    assert!((1..1 << 30).contains(&memory), "{server}");
+    assert!(server["cpu_seconds"].as_f64().unwrap() < 60.0, "{server}");
     let http = gateway.http();
+    let figures = http.get("/metrics", &[]).await.text().await;
+    let line = format!("tollbridge_server_memory_bytes{{server=\"x\"}} {memory}");
+    assert!(
+        figures.contains(&line),
+        "looked at once within two seconds: {figures}"
+    );
     let page = http.get("/status", &[("accept", "text/html")]).await;
     let page = page.text().await;
     let row = page.split("<tr>").nth(2).unwrap();

@@ -6,6 +6,7 @@ pub(in crate::backend) mod child_output;
 mod env_redaction;
 pub(in crate::backend) mod exit_reason;
 mod memory_watcher;
+pub(in crate::backend) mod process_group;
 pub(in crate::backend) mod process_launcher;
 
 use std::{
@@ -74,6 +75,7 @@ pub(crate) async fn open(
     let (noted, of_link) = (Arc::clone(output), Arc::clone(requests));
     let redaction = Arc::new(EnvRedaction::of(command));
     let of_errors = Arc::clone(&redaction);
+    output.note_started(pid);
     let over = CancellationToken::new();
     let over_too = over.clone();
     let kept = RunningChild {
@@ -202,6 +204,7 @@ async fn supervise_child(kept: RunningChild, requests: Arc<PendingRequests>) {
         // It may have been its launcher that was killed, which ended nothing then.
         signal_group(pid, Signal::KILL);
     }
+    output.note_ended(pid);
     drop(over);
 }
 
@@ -238,7 +241,7 @@ fn memory_reason(used: u64, limit: Option<config::MemorySize>) -> String {
     format!("exceeded limits.memory = {limit}: {used} MiB including child processes")
 }
 
-fn to_pid(pid: u32) -> Option<Pid> {
+pub(in crate::backend) fn to_pid(pid: u32) -> Option<Pid> {
     i32::try_from(pid).ok().and_then(Pid::from_raw)
 }
 

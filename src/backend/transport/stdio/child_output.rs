@@ -1,11 +1,14 @@
 //! What a server writes besides messages: stderr, and lines on stdout that are none.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     sync::{Mutex, MutexGuard},
 };
 
-use super::exit_reason::{error_from_stderr, reason_from_stderr};
+use super::{
+    exit_reason::{error_from_stderr, reason_from_stderr},
+    process_group::ProgramUsage,
+};
 use crate::lock::lock;
 
 /// Lines of stderr kept.
@@ -19,6 +22,8 @@ pub(crate) struct ChildOutput {
     /// The last lines on stderr.
     stderr: Mutex<VecDeque<StderrLine>>,
     stray: Mutex<StrayOutput>,
+    /// What those that run took of the machine when it was last looked at, by the pid of each.
+    running: Mutex<BTreeMap<u32, ProgramUsage>>,
 }
 
 /// A line on stderr.
@@ -34,6 +39,34 @@ struct StderrLine {
 }
 
 impl ChildOutput {
+    /// Notes that the program `pid` runs.
+    pub(in crate::backend) fn note_started(&self, pid: u32) {
+        lock(&self.running).insert(pid, ProgramUsage::default());
+    }
+
+    /// Notes that nothing is left of the program `pid`.
+    pub(in crate::backend) fn note_ended(&self, pid: u32) {
+        lock(&self.running).remove(&pid);
+    }
+
+    /// The pids of the programs that run.
+    pub(in crate::backend) fn running(&self) -> Vec<u32> {
+        lock(&self.running).keys().copied().collect()
+    }
+
+    /// Notes what the programs that run take, as far as `of` knows.
+    pub(in crate::backend) fn note_usage(&self, of: impl Fn(u32) -> Option<ProgramUsage>) {
+        for (pid, usage) in lock(&self.running).iter_mut() {
+            *usage = of(*pid).unwrap_or_default();
+        }
+    }
+
+    /// What the programs that run took when it was last looked at; `None` where none runs.
+    pub(in crate::backend) fn usage(&self) -> Option<ProgramUsage> {
+        let running = lock(&self.running);
+        running.values().copied().reduce(ProgramUsage::sum)
+    }
+
     /// The last lines on stderr.
     pub(in crate::backend) fn stderr(&self) -> Vec<String> {
         let lines = lock(&self.stderr);

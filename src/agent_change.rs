@@ -3,8 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
+use serde_json::json;
 
 use crate::{
+    audit::ChangedValues,
     auth::{ANONYMOUS, Agent, key::ApiKey},
     config::{Config, Role, Terms},
     escape::escape_controls,
@@ -119,7 +121,39 @@ pub fn new_agent(
         profiles: None,
         terms: Terms::default(),
         created,
+        changed: created,
     })
+}
+
+/// What a change made of an agent: `None` where there was or is none.
+pub fn changed_values(old: Option<&StoredAgent>, new: Option<&StoredAgent>) -> ChangedValues {
+    let [old, new] = [old, new].map(|agent| {
+        agent.map_or_else(
+            || json!({}),
+            |agent| {
+                json!({
+                    "enabled": agent.enabled,
+                    "role": agent.role,
+                    "team": agent.team,
+                    "profiles": agent.profiles,
+                    "terms": agent.terms,
+                })
+            },
+        )
+    });
+    ChangedValues::between(&old, &new)
+}
+
+/// What is recorded of a key that is made.
+pub fn new_key_values(key: &StoredKey) -> ChangedValues {
+    let expires = key.expires.map(|at| at.to_string());
+    let new = json!({ "agent_id": key.agent, "expires": expires, "state": "live" });
+    ChangedValues::between(&json!({}), &new)
+}
+
+/// What is recorded of a key that is revoked.
+pub fn revoked_key_values() -> ChangedValues {
+    ChangedValues::of_key("state", "live", "revoked")
 }
 
 /// The rules of a config, and no name that reads like an id.

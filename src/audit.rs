@@ -44,6 +44,7 @@ pub use read::query::{
     FOLLOW_BATCH_MAX, FOLLOW_INTERVAL, Follow, FoundRecord, Query, RecordFilter,
 };
 pub use reader::{ChainReader, LINE_BYTES_MAX, LogEntry, Position};
+pub use record::changed_values::{CHANGES_BYTES_MAX, ChangedValues, MaskedDocument};
 pub use record::question_record::QuestionRecord;
 pub use record::record_line::{
     ARGUMENTS_BYTES_MAX, ArgumentsDigest, AuditEvent, EventKind, InvalidDecision, LineType, Opened,
@@ -184,12 +185,14 @@ impl AuditLog {
         })
     }
 
-    /// Takes from `config` what may change while the chain is written: whether arguments are
+    /// Takes from `config` what may change while the chain is written: whether arguments and results are
     /// recorded, and how long and how many records are kept.
     pub fn update_config(&self, config: config::Audit) {
         let known = **self.config.load();
         self.config.store(Arc::new(config::Audit {
             arguments: config.arguments,
+            results: config.results,
+            result_limit: config.result_limit,
             retention: config.retention,
             retention_size: config.retention_size,
             quota: config.quota,
@@ -208,6 +211,13 @@ impl AuditLog {
     /// Whether arguments are recorded, so that nobody redacts them for nothing.
     pub fn records_arguments(&self) -> bool {
         self.open.is_some() && self.config.load().arguments
+    }
+
+    /// Of how many bytes results are recorded; `None`: none is, so that nobody redacts them for nothing.
+    pub fn result_limit(&self) -> Option<usize> {
+        let config = self.config.load();
+        let is_recorded = self.open.is_some() && config.results;
+        is_recorded.then_some(config.result_limit)
     }
 
     /// Whether a call could be opened now.
@@ -230,13 +240,16 @@ impl AuditLog {
     /// A record that cannot be written waits in memory and is written before any later line.
     /// [`Durable::durable`] says then that it is not kept yet.
     pub fn record(&self, record: &Record<'_>) -> Durable {
-        let keeps_all = record.arguments.is_none() || self.config.load().arguments;
+        let config = self.config.load();
+        let keeps_all = (record.arguments.is_none() || config.arguments)
+            && (record.result.is_none() || config.results);
         self.enqueue(|| {
             if keeps_all {
                 AuditEntry::record(record)
             } else {
                 AuditEntry::record(&Record {
-                    arguments: None,
+                    arguments: record.arguments.clone().filter(|_| config.arguments),
+                    result: record.result.clone().filter(|_| config.results),
                     ..record.clone()
                 })
             }

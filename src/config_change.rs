@@ -3,11 +3,13 @@
 use std::path::Path;
 
 use jiff::Timestamp;
+use serde_json::Value;
 
 use crate::{
+    audit::{ChangedValues, MaskedDocument},
     config::{
         Config, ConfigEntry, ConfigErrors, EntryKey, LoadedConfig, ReadSecrets, SecretKeyPlace,
-        StoreReader,
+        StoreReader, mask_document,
     },
     store::{EntryWrite, Store, StoreError, StoredEntry},
     store_reader::DataDirReader,
@@ -187,6 +189,19 @@ impl EntryChange {
                 current,
             }),
         }
+    }
+
+    /// What it makes of the keys of the entry, which is among `stored` where there is one; secrets are masked.
+    pub fn changed_values(&self, stored: &[StoredEntry]) -> ChangedValues {
+        let stored = stored.iter().find(|stored| stored.entry.key == self.key);
+        let old = stored.map_or("{}", |stored| &*stored.entry.document);
+        let new = self.document.as_deref().unwrap_or("{}");
+        let [old, new] = [old, new].map(|text| {
+            let written: Value = serde_json::from_str(text).unwrap_or_default();
+            (written, mask_document(text))
+        });
+        let [old, new] = [&old, &new].map(|(written, shown)| MaskedDocument { written, shown });
+        ChangedValues::between_masked(old, new)
     }
 
     /// What the entry is after the change; `None`: it is gone.

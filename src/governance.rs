@@ -18,7 +18,7 @@ use arc_swap::ArcSwap;
 use dashmap::DashMap;
 
 use crate::{
-    audit::{AuditError, AuditEvent, AuditLog, EventKind},
+    audit::{AuditEvent, AuditLog, ChangedValues, Durable, EventKind},
     auth::{Agent, AgentDirectory},
     catalog::{Catalog, Tool},
     clock,
@@ -41,6 +41,7 @@ use counters::Counters;
 use input_validation::{InputValidator, Validation, ValidationVerdict, is_same};
 use policy_set::ServerRules;
 use question_audit::QuestionMeter;
+pub use rate_limits::RateStatus;
 use rate_limits::{Limiters, RateTarget as Metered};
 use refusal_meter::RefusalMeter;
 use scanning::ScanReport;
@@ -210,27 +211,26 @@ impl Governance {
             subject: subject.into(),
             actor: actor.map(Into::into),
             detail: detail.map(Into::into),
+            changes: ChangedValues::default(),
         }));
     }
 
-    /// The same for who may not go on before it is kept.
-    ///
-    /// # Errors
-    /// It is not kept.
-    pub async fn record_durably(
+    /// Records what somebody, `actor`, changed; who may not go on before it is kept waits for that.
+    pub fn record_change(
         &self,
         event: EventKind,
         subject: &str,
         (actor, detail): (&str, &str),
-    ) -> Result<(), AuditError> {
-        let recorded = self.storage.audit.record_event(&AuditEvent {
+        changes: ChangedValues,
+    ) -> Durable {
+        self.storage.audit.record_event(&AuditEvent {
             ts: clock::now(),
             event,
             subject: subject.into(),
             actor: Some(actor.into()),
             detail: Some(detail.into()),
-        });
-        recorded.durable().await
+            changes,
+        })
     }
 
     /// What was refused, and what would have been.
@@ -274,6 +274,17 @@ impl Governance {
     /// How calls ended since the start, and what they cost.
     pub fn call_usage(&self) -> CallUsage {
         self.counters.usage()
+    }
+
+    /// The rate limits that count the calls of `agent` on the merged route, and what is left of them.
+    ///
+    /// # Errors
+    /// Its terms cannot be used, so that nothing is let through.
+    pub fn rate_statuses(&self, agent: &Arc<Agent>) -> Result<Vec<RateStatus>, InvalidTerms> {
+        let policies = self.policy_set.load();
+        let rules = policies.compile(agent, None, &self.limiters)?;
+        let rate_of = |server: &ServerName| policies.server_rules(server)?.rate;
+        Ok(rules.limits.statuses(rate_of))
     }
 
     /// Before step 1: how long a request is held back since its agent was refused too often; it is counted,

@@ -47,9 +47,20 @@ const LAYERS: Layers = &[
     ),
     (
         "agent_change",
-        &["auth", "config", "escape", "governance", "names", "store"],
+        &[
+            "audit",
+            "auth",
+            "config",
+            "escape",
+            "governance",
+            "names",
+            "store",
+        ],
     ),
-    ("config_change", &["store_reader", "store", "config"]),
+    (
+        "config_change",
+        &["audit", "store_reader", "store", "config"],
+    ),
     (
         "http",
         &[

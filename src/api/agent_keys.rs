@@ -98,8 +98,7 @@ pub(super) async fn list(
     QueryParams(page): QueryParams<PageQuery>,
 ) -> Result<Json<Page<KeyResource>>, Problem> {
     let agent = visible_agent(&state, &caller, &path)?;
-    let mut keys = keys_of(&state, agent.id).await?;
-    keys.sort_by(|a, b| a.id.cmp(&b.id));
+    let keys = keys_of(&state, agent.id).await?;
     let ids: Vec<&str> = keys.iter().map(|key| key.id.as_str()).collect();
     let at = |id: &&str| &keys[ids.partition_point(|known| known < id)];
     page.page(&ids, |id| resource(&state, at(id))).map(Json)
@@ -127,14 +126,16 @@ pub(super) async fn create(
         let record = (&*caller.actor(), &*detail);
         // No key is there without its record.
         let governance = state.proxy.governance();
-        let recorded = governance.record_durably(EventKind::KeyCreated, id, record);
-        recorded.await?;
+        let changes = agent_change::new_key_values(&stored);
+        let recorded = governance.record_change(EventKind::KeyCreated, id, record, changes);
+        recorded.durable().await?;
         if let Err(error) = store.keys.add(&stored).await {
             let detail = format!("of {}; it was never activated", agent.name);
             let record = (&*caller.actor(), &*detail);
-            let unmade = governance.record_durably(EventKind::KeyRevoked, id, record);
+            let changes = agent_change::revoked_key_values();
+            let unmade = governance.record_change(EventKind::KeyRevoked, id, record, changes);
             // What failed first is what people are told.
-            drop(unmade.await);
+            drop(unmade.durable().await);
             return Err(error.into());
         }
         if let Err(problem) = agents::apply(&state).await {
@@ -172,9 +173,10 @@ pub(super) async fn revoke(
         key.revoked = Some(now);
         let governance = state.proxy.governance();
         let (actor, detail) = (caller.actor(), format!("of {name}"));
-        let id = key.id.as_str();
-        let recorded = governance.record_durably(EventKind::KeyRevoked, id, (&actor, &detail));
-        let recorded = recorded.await;
+        let (id, record) = (key.id.as_str(), (&*actor, &*detail));
+        let changes = agent_change::revoked_key_values();
+        let recorded = governance.record_change(EventKind::KeyRevoked, id, record, changes);
+        let recorded = recorded.durable().await;
         agents::apply(&state).await?;
         recorded?;
     }
@@ -182,9 +184,7 @@ pub(super) async fn revoke(
 }
 
 async fn keys_of(state: &ApiState, agent: AgentId) -> Result<Vec<StoredKey>, Problem> {
-    let mut keys = store_of(state)?.keys.keys().await?.rows;
-    keys.retain(|key| key.agent == agent);
-    Ok(keys)
+    Ok(store_of(state)?.keys.keys_of(agent).await?.rows)
 }
 
 fn resource(state: &ApiState, key: &StoredKey) -> KeyResource {

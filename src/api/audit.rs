@@ -122,7 +122,7 @@ pub(super) fn routes() -> ApiRouter<Arc<ApiState>> {
         )
 }
 
-/// Lists records of calls, latest first.
+/// Lists records of calls, latest first, without their results.
 pub(super) async fn list(
     State(state): State<Arc<ApiState>>,
     _: Reader,
@@ -146,7 +146,7 @@ pub(super) async fn list_own(
     page_of(&state, &page, own).await.map(Json)
 }
 
-/// Shows the record of a call.
+/// Shows the record of a call, with its result where `audit.results` records it.
 pub(super) async fn show(
     State(state): State<Arc<ApiState>>,
     _: Reader,
@@ -292,7 +292,7 @@ async fn page_of(
     let last = shown.last().filter(|_| found.len() > limit);
     Ok(Page {
         next_cursor: last.map(|it| cursor_of(&format!("{} {}", it.record.ts, it.record.id))),
-        items: shown.iter().map(to_resource).collect(),
+        items: shown.iter().map(to_listed).collect(),
     })
 }
 
@@ -310,6 +310,15 @@ async fn find(
     let store = state.store.as_ref().ok_or_else(no_index)?;
     let found = latest_records(&log_dir(state), &*store.audit, filter, count).await;
     found.map_err(|error| lagging(&error))
+}
+
+/// The same for a list, which has no results: they are long.
+fn to_listed(found: &FoundRecord) -> AuditRecord {
+    let AuditRecord(mut record) = to_resource(found);
+    if let Some(members) = record.as_object_mut() {
+        members.remove("result");
+    }
+    AuditRecord(record)
 }
 
 fn to_resource(found: &FoundRecord) -> AuditRecord {

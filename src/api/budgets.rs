@@ -129,6 +129,7 @@ pub(super) async fn reset(
     let is_meant = |line: &ListedBudget| line.subject == subject && line.window == window;
     let line = lines.into_iter().find(is_meant).ok_or_else(missing)?;
     let (budgets, now) = (budgets_of(&state).ok_or_else(missing)?, clock::now());
+    let before = status_of(&state, &line).await?;
     let done = budgets.reset(&subject, window, &asked.reason, now).await;
     done.map_err(|error| failed(&error))?;
     let name = match subject.kind().as_str() {
@@ -136,12 +137,10 @@ pub(super) async fn reset(
         kind => format!("{kind} {}", line.name),
     };
     let detail = format!("reset {}: {}", window.as_str(), asked.reason);
-    state.proxy.governance().record_event(
-        EventKind::BudgetChanged,
-        &name,
-        Some(&caller.actor()),
-        Some(&detail),
-    );
+    let record = (&*caller.actor(), &*detail);
+    let (governance, event) = (state.proxy.governance(), EventKind::BudgetChanged);
+    let recorded = governance.record_change(event, &name, record, before.reset_values());
+    recorded.durable().await?;
     let status = status_of(&state, &line).await?;
     Ok(Json(to_resource(&line, &status)))
 }

@@ -16,7 +16,6 @@ use super::{
 };
 use crate::{
     api::{ChangePlan, ConfigWriter, ServerTrial},
-    audit::EventKind,
     clock,
     config::{Config, EntryKey, EntrySection, LoadedConfig},
     config_change::{ChangeError, EntryChange},
@@ -106,17 +105,17 @@ impl EntryWriter {
     async fn apply_change(
         &self,
         change: &EntryChange,
-        (actor, detail): (&str, &str),
+        record: (&str, &str),
     ) -> Result<(ChangePlan, Timestamp), ChangeError> {
         let _writing = self.writing.lock().await;
         self.check_precondition(change)?;
         let config = self.load(change).await?;
         let plan = self.to_plan(&config);
+        let changes = change.changed_values(&self.entries());
         let store = self.storage.store().ok_or(ChangeError::NoStore)?;
         let version = change.write(store, clock::now()).await?;
         let subject = change.key.to_string();
-        self.reloader
-            .record(EventKind::ConfigChanged, &subject, actor, detail);
+        self.reloader.record_entry_change(&subject, record, changes);
         let reloaded = self.reload().await;
         notify_others(self.storage.data_dir(), "a changed entry of the config").await;
         reloaded.map(|()| (plan, version))

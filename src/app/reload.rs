@@ -22,7 +22,7 @@ use super::{
     warn_if_empty, warn_invalid_agents,
 };
 use crate::{
-    audit::EventKind,
+    audit::{ChangedValues, EventKind},
     config::{Budget, Config, ConfigErrors, EntryKey, EntrySection, Listen, Terms},
     egress::EgressError,
     governance::{InvalidTerms, PolicySet},
@@ -250,10 +250,17 @@ impl Reloader {
         self.proxy.restart_server(server)
     }
 
-    /// Records what somebody changed.
-    pub(super) fn record(&self, event: EventKind, subject: &str, actor: &str, detail: &str) {
+    /// Records what somebody changed of the entry `subject`.
+    pub(super) fn record_entry_change(
+        &self,
+        subject: &str,
+        record: (&str, &str),
+        changes: ChangedValues,
+    ) {
         let governance = self.proxy.governance();
-        governance.record_event(event, subject, Some(actor), Some(detail));
+        let event = EventKind::ConfigChanged;
+        // Kept in order with everything else; nobody waits for it.
+        drop(governance.record_change(event, subject, record, changes));
     }
 
     /// Says everywhere that a changed config is not taken, and why.

@@ -21,7 +21,7 @@ use tokio::{
 
 use super::authorization;
 use crate::{
-    audit::{self, AuditError, AuditEvent, AuditLog, ChainId, EventKind, Indexer},
+    audit::{self, AuditError, AuditEvent, AuditLog, ChainId, ChangedValues, EventKind, Indexer},
     auth::{Agent, AgentDirectory, ExpiringKey, token::TokenVerifier},
     authorization_server::{self, AuthorizationServer},
     clock,
@@ -315,6 +315,7 @@ impl StorageKeeper {
             subject: subject.into(),
             actor: None,
             detail: Some(detail.into()),
+            changes: ChangedValues::default(),
         }));
     }
 

@@ -38,6 +38,8 @@ pub(super) fn config() -> config::Audit {
         enabled: true,
         durability: Durability::Process,
         arguments: true,
+        results: true,
+        result_limit: 64 << 10,
         retention: None,
         retention_size: None,
         quota: None,
@@ -106,6 +108,7 @@ pub(super) fn event(ts: &str) -> AuditEvent<'static> {
         subject: "github".into(),
         actor: None,
         detail: None,
+        changes: super::ChangedValues::default(),
     }
 }
 

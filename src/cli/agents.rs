@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     agent_change,
-    audit::EventKind,
+    audit::{ChangedValues, EventKind},
     auth::Agent,
     clock,
     config::Role,
@@ -127,13 +127,14 @@ impl One {
     }
 
     async fn remove(&self, data_dir: &DataDir) -> Result<ExitCode, CommandError> {
-        let stored = data_dir.stored_agent(&self.name).map(|it| (it.id, it.name));
+        let stored = data_dir.stored_agent(&self.name);
+        let changes = agent_change::changed_values(stored.as_ref().ok(), None);
+        let stored = stored.map(|it| (it.id, it.name));
         // A row that Tollbridge did not write is not taken for one that it did.
         let (id, name) = stored.or_else(|why| data_dir.refused_agent(&self.name).ok_or(why))?;
+        let note = audit_note(&name, "removed", changes);
         let remove = async { data_dir.store.agents.remove(id).await.map(drop) };
-        let is_notified = data_dir
-            .apply_change(&[audit_note(&name, "removed")], remove)
-            .await?;
+        let is_notified = data_dir.apply_change(&[note], remove).await?;
         let code = if self.common.json {
             print_json(&json!({ "name": name, "id": id, "removed": true }))
         } else {
@@ -163,9 +164,9 @@ impl ChangeArgs {
         let done = self.flags.apply(&mut agent, data_dir)?;
         let detail = [vec!["added".to_owned()], done].concat().join("; ");
         let add = data_dir.store.agents.add(&agent);
-        let is_notified = data_dir
-            .apply_change(&[audit_note(&agent.name, &detail)], add)
-            .await?;
+        let changes = agent_change::changed_values(None, Some(&agent));
+        let note = audit_note(&agent.name, &detail, changes);
+        let is_notified = data_dir.apply_change(&[note], add).await?;
         if let Some(hint) = terms::default_access_note(&agent, data_dir) {
             eprint(&hint);
         }
@@ -199,11 +200,25 @@ async fn update(
     json: bool,
     data_dir: &DataDir,
 ) -> Result<ExitCode, CommandError> {
-    let update = async { data_dir.store.agents.update(&agent).await.map(drop) };
-    let is_notified = data_dir
-        .apply_change(&[audit_note(&agent.name, detail)], update)
-        .await?;
+    let update = write(&agent, data_dir);
+    let old = data_dir.stored_agent(&agent.id.to_string())?;
+    let changes = agent_change::changed_values(Some(&old), Some(&agent));
+    let note = audit_note(&agent.name, detail, changes);
+    let is_notified = data_dir.change_and_record(&[note], update).await?;
     Ok(exit_code(report(agent, detail, json), is_notified))
+}
+
+/// Writes `agent`, unless somebody else has changed or removed it meanwhile.
+pub(super) async fn write(agent: &StoredAgent, data_dir: &DataDir) -> Result<(), CommandError> {
+    let written = data_dir.store.agents.update(agent, Some(agent.changed));
+    if written.await?.is_done() {
+        return Ok(());
+    }
+    let message = format!(
+        "the agent `{}` was changed meanwhile: try again",
+        agent.name
+    );
+    Err(CommandError::usage(message))
 }
 
 fn report(agent: StoredAgent, detail: &str, json: bool) -> ExitCode {
@@ -217,11 +232,12 @@ fn report(agent: StoredAgent, detail: &str, json: bool) -> ExitCode {
     }
 }
 
-fn audit_note(name: &str, detail: &str) -> AuditNote {
+fn audit_note(name: &str, detail: &str, changes: ChangedValues) -> AuditNote {
     AuditNote {
         event: EventKind::AgentChanged,
         subject: name.to_owned(),
         detail: detail.to_owned(),
+        changes,
     }
 }
 

@@ -7,13 +7,17 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::{
-    agents::terms::{BudgetArg, display_budgets},
+    agents::{
+        self,
+        terms::{BudgetArg, display_budgets},
+    },
     args::ConfigArgs,
     data_dir::{self, AccessMode, AuditNote, CommandError, DataDir, exit_code, unknown_name},
     output::{OutputFormat, eprint, format_time, print, print_json},
     table::TextTable,
 };
 use crate::{
+    agent_change,
     audit::EventKind,
     clock,
     config::{GovernanceConfig, Window},
@@ -309,15 +313,17 @@ fn budgets_table(found: &[(ListedBudget, BudgetStatus)]) -> TextTable<9> {
 impl SetArgs {
     async fn set(&self, data_dir: &DataDir) -> Result<ExitCode, CommandError> {
         let mut agent = data_dir.stored_agent(&self.agent)?;
+        let old = agent.clone();
         agent.terms.budget = BudgetArg::to_budgets(&self.limits)?;
         let shown = display_budgets(&agent.terms);
         let note = AuditNote {
             event: EventKind::BudgetChanged,
             subject: agent.name.clone(),
             detail: format!("set to {shown}"),
+            changes: agent_change::changed_values(Some(&old), Some(&agent)),
         };
-        let update = async { data_dir.store.agents.update(&agent).await.map(drop) };
-        let is_notified = data_dir.apply_change(&[note], update).await?;
+        let update = agents::write(&agent, data_dir);
+        let is_notified = data_dir.change_and_record(&[note], update).await?;
         let code = if self.json {
             print_json(&json!({
                 "name": agent.name,
@@ -351,11 +357,17 @@ impl ResetArgs {
         if lines.is_empty() {
             return Err(self.whose.no_budget_error());
         }
-        let notes: Vec<AuditNote> = lines.iter().map(|line| self.audit_note(line)).collect();
-        let now = clock::now();
+        let (budgets, now) = (
+            Budgets::new(data_dir.store.leases.clone(), CLI_CHAIN),
+            clock::now(),
+        );
+        let mut notes = Vec::with_capacity(lines.len());
+        for line in &lines {
+            let before = line.status(&budgets, now).await?;
+            notes.push(self.audit_note(line, &before));
+        }
         let mut accounts = Vec::new();
         let reset = async {
-            let budgets = Budgets::new(data_dir.store.leases.clone(), CLI_CHAIN);
             for line in &lines {
                 let window = line.window;
                 let account = budgets.reset(&line.subject, window, &self.reason, now);
@@ -367,7 +379,7 @@ impl ResetArgs {
         Ok(exit_code(self.report(&lines, &accounts, now), is_notified))
     }
 
-    fn audit_note(&self, line: &ListedBudget) -> AuditNote {
+    fn audit_note(&self, line: &ListedBudget, before: &BudgetStatus) -> AuditNote {
         AuditNote {
             event: EventKind::BudgetChanged,
             subject: match kind_of(line) {
@@ -375,6 +387,7 @@ impl ResetArgs {
                 kind => format!("{kind} {}", line.name),
             },
             detail: format!("reset {}: {}", line.window.as_str(), self.reason),
+            changes: before.reset_values(),
         }
     }
 

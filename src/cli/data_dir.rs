@@ -36,12 +36,13 @@ use super::{
 use crate::{
     agent_change::{AgentFault, KeyFault},
     app::{StartError, lost_store_warning},
-    audit::{AuditError, AuditEvent, AuditLog, EventKind, IndexLag},
+    audit::{AuditError, AuditEvent, AuditLog, ChangedValues, EventKind, IndexLag},
     clock,
     config::{Config, LoadScope},
     config_change::ChangeError,
     control_socket::{self, NotifyOutcome},
     governance::InvalidTerms,
+    names::PeerAddress,
     store::{FILE_NAME, Store, StoreError, StoredRows},
 };
 pub(super) use known_agents::{AgentOrigin, KnownAgents};
@@ -482,16 +483,20 @@ pub(super) struct AuditNote {
     pub(super) event: EventKind,
     pub(super) subject: String,
     pub(super) detail: String,
+    pub(super) changes: ChangedValues,
 }
 
 async fn record_notes(log: &AuditLog, notes: &[AuditNote]) -> Result<(), AuditError> {
+    let user = PeerAddress::User(rustix::process::getuid().as_raw());
+    let actor = format!("{AUDIT_ACTOR} from {user}");
     for note in notes {
         let event = AuditEvent {
             ts: clock::now(),
             event: note.event,
             subject: note.subject.as_str().into(),
-            actor: Some(AUDIT_ACTOR.into()),
+            actor: Some(actor.as_str().into()),
             detail: Some(note.detail.as_str().into()),
+            changes: note.changes.clone(),
         };
         log.record_event(&event).durable().await?;
     }

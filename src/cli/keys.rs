@@ -108,18 +108,21 @@ impl Create {
         let (key, stored) =
             agent_change::new_key(agent.id, self.expires, &data_dir.config, clock::now())?;
         let until = agent_change::expiry_text(&stored);
-        let note = |event, detail| AuditNote {
+        let note = |event, detail, changes| AuditNote {
             event,
             subject: stored.id.to_string(),
             detail,
+            changes,
         };
         let made = note(
             EventKind::KeyCreated,
             format!("for {}; expires {until}", agent.name),
+            agent_change::new_key_values(&stored),
         );
         let unmade = note(
             EventKind::KeyRevoked,
             format!("of {}; it was never activated", agent.name),
+            agent_change::revoked_key_values(),
         );
         let work = self.print_and_store(&key, &stored, data_dir);
         let is_notified = data_dir.record_then_change(made, work, unmade).await?;
@@ -290,6 +293,7 @@ async fn revoke(
         event: EventKind::KeyRevoked,
         subject: id.to_string(),
         detail,
+        changes: agent_change::revoked_key_values(),
     };
     let revoke = async { data_dir.store.keys.revoke(id, now).await.map(drop) };
     let is_notified = data_dir.apply_change(&[note], revoke).await?;

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     app::{self, RunningGateway, run_sign_in_command},
-    audit::EventKind,
+    audit::{ChangedValues, EventKind},
     config::{Config, Listen, Server},
     control_socket::{self, SignInAction, SignInCommand, SignInReport},
     sign_in::LINK_TTL,
@@ -158,6 +158,7 @@ async fn forget_grants(data_dir: &DataDir) -> Result<ExitCode, CommandError> {
                 GrantOwner::Agent(agent) => format!("forgotten, of {agent}"),
                 GrantOwner::Gateway => "forgotten, of the gateway".to_owned(),
             },
+            changes: ChangedValues::default(),
         }
     };
     let notes: Vec<_> = grants.iter().map(note).collect();

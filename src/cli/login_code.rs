@@ -11,7 +11,7 @@ use super::{
     output::{OutputFormat, eprint, format_time, print, print_json},
 };
 use crate::{
-    audit::EventKind,
+    audit::{ChangedValues, EventKind},
     authorization_server::{LoginCode, ServerError},
     clock,
     config::AuthMethod,
@@ -80,6 +80,7 @@ impl LoginCodeArgs {
             event: EventKind::LoginCodeCreated,
             subject: agent.name.clone(),
             detail,
+            changes: ChangedValues::default(),
         };
         let work = async {
             let printed = if self.json {

@@ -19,7 +19,8 @@ use super::{
 };
 use crate::{
     api::{
-        Api, ApiCaller, ApiState, ChangePlan, ConfigWriter, EventStreams, ServerTrial, ServerTrials,
+        Api, ApiCaller, ApiState, ChangePlan, ConfigWriter, EventStreams, FoundPlaces, ServerTrial,
+        ServerTrials,
     },
     app::{self, GatewayCore, ProcessContext},
     audit::EventKind,
@@ -89,6 +90,7 @@ impl OfflineApi {
             tasks: idle.tasks().clone(),
             trials: ServerTrials::default(),
             event_streams: EventStreams::default(),
+            found_places: FoundPlaces::default(),
             agent_changes: tokio::sync::Mutex::default(),
         });
         Ok(Self { api, idle })
@@ -176,6 +178,7 @@ impl StoreWriter {
             event: EventKind::ConfigChanged,
             subject: change.key.to_string(),
             detail: detail.to_owned(),
+            changes: change.changed_values(&self.entries()),
         };
         let store = &self.data_dir.store;
         let mut version = clock::now();

@@ -20,7 +20,7 @@ use super::{
     usage_error,
 };
 use crate::{
-    audit::EventKind,
+    audit::{ChangedValues, EventKind},
     clock,
     config::{SECRET_BYTES_MAX, Secret},
     names::{InvalidSecretName, SecretName},
@@ -221,6 +221,7 @@ fn note(name: &SecretName, detail: &str) -> AuditNote {
         event: EventKind::SecretChanged,
         subject: name.to_string(),
         detail: detail.to_owned(),
+        changes: ChangedValues::default(),
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
     table::TextTable,
 };
 use crate::{
-    audit::EventKind,
+    audit::{ChangedValues, EventKind},
     authorization_server::{AuthorizationServer, Grant, ServerError},
 };
 
@@ -147,6 +147,7 @@ impl RevokeGrants {
             event: EventKind::GrantRevoked,
             subject: grant.id.clone(),
             detail: format!("of {} to {}", grant.subject_name, grant.client_label()),
+            changes: ChangedValues::default(),
         };
         let notes: Vec<AuditNote> = wanted.iter().map(note).collect();
         let revoke = async {

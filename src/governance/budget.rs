@@ -29,6 +29,7 @@ use jiff::Timestamp;
 use tokio::sync::Notify;
 
 use crate::{
+    audit::ChangedValues,
     config::{Budget, Window},
     lock::lock,
     mcp::error,
@@ -190,6 +191,12 @@ impl BudgetStatus {
         let used = self.spent.saturating_add(self.held);
         self.limit
             .saturating_sub(used.saturating_add(self.elsewhere))
+    }
+
+    /// What a reset makes of it, for the audit.
+    pub fn reset_values(&self) -> ChangedValues {
+        let [old, new] = [self.spent, Micros::ZERO].map(Micros::to_decimal);
+        ChangedValues::of_key("spent", old, new)
     }
 }
 

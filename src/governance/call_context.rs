@@ -28,7 +28,7 @@ use crate::{
         json::{self, members},
     },
     money::Micros,
-    names::{InvocationId, PeerAddress, Scope, ServerName},
+    names::{InvocationId, PeerAddress, Scope, ServerId, ServerName},
     router::Routed,
     session::{Call, Client, Correlation},
 };
@@ -103,6 +103,17 @@ pub(super) struct RecordedOutcome {
     pub(super) is_delivered: bool,
     /// Whether it cost nothing, and its caller could have avoided it.
     pub(super) is_metered: bool,
+    /// What the record has of the result.
+    pub(super) result: Option<RecordedResult>,
+}
+
+/// A result, for the record of its call.
+#[derive(Clone, Debug)]
+pub(super) enum RecordedResult {
+    /// It, redacted.
+    Kept(Box<RawValue>),
+    /// It is longer than results may be that are recorded: so many bytes.
+    TooLong(u64),
 }
 
 impl RecordedOutcome {
@@ -121,6 +132,7 @@ impl RecordedOutcome {
             bytes_out: 0,
             is_delivered: true,
             is_metered: false,
+            result: None,
         }
     }
 
@@ -245,7 +257,7 @@ impl CallContext {
     /// The one record of the call.
     pub(super) fn record<'a>(
         &'a self,
-        recorded: &RecordedOutcome,
+        recorded: &'a RecordedOutcome,
         arguments: Option<&'a RawValue>,
     ) -> Record<'a> {
         let session = self.client.session.as_ref();
@@ -265,12 +277,21 @@ impl CallContext {
             session_id: session.map(|session| session.log_id.as_str().into()),
             client_revision: Some(self.client.revision.as_str().into()),
             server: self.server().map(Cow::from),
+            server_id: self.server().map(ServerId::from_name),
             server_revision: recorded.server_revision.map(Cow::from),
             method: self.method().into(),
             tool: self.tool().map(Cow::from),
             exposed: self.request_facts().exposed.as_deref().map(Cow::from),
             arguments_digest: self.request_facts().digest,
             arguments: arguments.map(Cow::Borrowed),
+            result: match &recorded.result {
+                Some(RecordedResult::Kept(result)) => Some(Cow::Borrowed(result)),
+                Some(RecordedResult::TooLong(_)) | None => None,
+            },
+            result_bytes: match &recorded.result {
+                Some(RecordedResult::TooLong(bytes)) => Some(*bytes),
+                Some(RecordedResult::Kept(_)) | None => None,
+            },
             decision: if recorded.decision == RecordedDecision::Allowed && !self.observed.is_empty()
             {
                 RecordedDecision::Observed
@@ -456,7 +477,7 @@ impl RequestFacts {
     }
 }
 
-fn byte_len(text: &[u8]) -> u64 {
+pub(super) fn byte_len(text: &[u8]) -> u64 {
     u64::try_from(text.len()).unwrap_or(u64::MAX)
 }
 

@@ -20,6 +20,8 @@ use governor::{
     nanos::Nanos,
     state::{InMemoryState, NotKeyed, StateStore},
 };
+use schemars::JsonSchema;
+use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::{
@@ -225,6 +227,36 @@ impl RateLimits {
         Err(limited)
     }
 
+    /// The limits as they stand: that of all calls, and those of tools and servers of which something is used;
+    /// `server_rate` is how often each agent may call a server at present.
+    pub fn statuses(&self, server_rate: impl Fn(&ServerName) -> Option<Rate>) -> Vec<RateStatus> {
+        let own = self.agent.as_ref();
+        let mut statuses: Vec<_> = own
+            .map(|bucket| bucket.status(LimitScope::Agent, None))
+            .into_iter()
+            .collect();
+        let buckets = self.agent_limits.lock();
+        let mut used: Vec<_> = buckets
+            .iter()
+            .filter_map(|(key, bucket)| match key {
+                BucketKey::Server(rate, server) => {
+                    let is_current = server_rate(server).map(rate_key) == Some(*rate);
+                    is_current.then(|| bucket.status(LimitScope::Server, Some((server, None))))
+                }
+                BucketKey::Tool(rate, server, tool) => {
+                    let is_current = self.tool.map(rate_key) == Some(*rate);
+                    is_current.then(|| bucket.status(LimitScope::Tool, Some((server, Some(tool)))))
+                }
+                BucketKey::Agent(_) | BucketKey::Others(..) => None,
+            })
+            .filter(|status| status.left < status.rate.burst.get())
+            .collect();
+        drop(buckets);
+        used.sort_by(|a, b| (a.of, &a.server, &a.tool).cmp(&(b.of, &b.server, &b.tool)));
+        statuses.extend(used);
+        statuses
+    }
+
     /// The limiters for the tool and the server.
     fn tool_and_server_buckets(&self, target: &RateTarget<'_>) -> [Option<Arc<Bucket>>; 2] {
         let tool = self.tool.zip(target.tool);
@@ -244,6 +276,23 @@ impl RateLimits {
             }),
         ]
     }
+}
+
+/// How a rate limit stands.
+#[derive(Clone, Debug, Eq, JsonSchema, PartialEq, Serialize)]
+pub struct RateStatus {
+    /// What it counts: all calls of the `agent`, those of a `tool`, or those to a `server`.
+    pub of: &'static str,
+    /// The server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
+    /// The tool, by the server's name of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+    /// The limit.
+    pub rate: Rate,
+    /// How many calls may be made at once.
+    pub left: u32,
 }
 
 /// A limit is reached. The caller comes back later.
@@ -343,6 +392,32 @@ impl Bucket {
         };
         let given = self.state.measure_and_replace(&NotKeyed::NonKey, earlier);
         debug_assert_eq!(given, Ok(()), "nothing above fails");
+    }
+
+    /// How it stands, with what it counts.
+    fn status(
+        &self,
+        scope: LimitScope,
+        target: Option<(&ServerName, Option<&Arc<str>>)>,
+    ) -> RateStatus {
+        RateStatus {
+            of: scope.as_str(),
+            server: target.map(|(server, _)| server.to_string()),
+            tool: target.and_then(|(_, tool)| Some(tool?.to_string())),
+            rate: self.rate,
+            left: self.left(),
+        }
+    }
+
+    /// How many calls may be made at once.
+    fn left(&self) -> u32 {
+        let burst = quota(self.rate).burst_size().get();
+        let look = |tat: Option<Nanos>| Err::<((), Nanos), _>(tat.unwrap_or(Nanos::new(0)));
+        let tat = self.state.measure_and_replace(&NotKeyed::NonKey, look);
+        let now = self.clock.now().duration_since(self.start);
+        let ahead = tat.err().unwrap_or(now).saturating_sub(now).as_u64();
+        let used = ahead.div_ceil(self.call_cost.as_u64().max(1));
+        burst.saturating_sub(u32::try_from(used).unwrap_or(u32::MAX))
     }
 
     /// Whether it is as good as new, and nobody holds it.

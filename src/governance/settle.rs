@@ -8,21 +8,23 @@ use serde_json::{json, value::RawValue};
 use super::{
     Governance, PolicySet, Refusal,
     budget::Hold,
-    call_context::{CallContext, RecordedOutcome},
+    call_context::{CallContext, RecordedOutcome, RecordedResult, byte_len},
     input_validation::is_same,
     refusal, request_state,
     scanning::{self, CallScanners},
 };
 use crate::{
+    audit::RecordedDecision,
     catalog::Tool,
     json_schema::KEPT_BYTES_MAX,
     mcp::{
-        Outcome, RpcError,
+        Outcome, Raw, RpcError,
         error::{self, FailureReason},
     },
     money::Micros,
     scan::OutputSchema,
     store::TaskIdScope,
+    task::run_blocking_if_large,
 };
 
 /// How a call ended.
@@ -262,6 +264,8 @@ impl Governance {
         // One that was refused for want of a record is told so already.
         let is_reported = refused_as == Some(Refusal::AuditUnavailable.details().name);
         let is_delivered = recorded.is_delivered;
+        // In a box, as in `admit`.
+        recorded.result = Box::pin(self.result_for_record(&context, &recorded, &outcome)).await;
         let kept = {
             let arguments = self.arguments_for_record(&context);
             let record = context.record(&recorded, arguments.as_deref());
@@ -301,6 +305,34 @@ impl Governance {
         }
         let masked = scanning::redact_arguments(&context.arguments()?, context.scanners.as_ref())?;
         RawValue::from_string(masked.as_str().to_owned()).ok()
+    }
+
+    /// What the record of an answered call has of its result, which is what the client gets, where results are
+    /// recorded.
+    async fn result_for_record(
+        &self,
+        context: &CallContext,
+        recorded: &RecordedOutcome,
+        outcome: &Outcome,
+    ) -> Option<RecordedResult> {
+        let limit = self.storage.audit.result_limit()?;
+        let result = outcome.as_ref().ok()?;
+        if recorded.decision() != RecordedDecision::Allowed {
+            return None;
+        }
+        let too_long = |result: &Raw| RecordedResult::TooLong(byte_len(result.as_bytes()));
+        let bytes = result.as_bytes().len();
+        if bytes > limit {
+            return Some(too_long(result));
+        }
+        let (result, scanners) = (result.clone(), context.scanners.clone());
+        let redact = move || scanning::redact_arguments(&result, scanners.as_ref());
+        let masked = run_blocking_if_large(bytes, redact).await?;
+        if masked.as_bytes().len() > limit {
+            return Some(too_long(&masked));
+        }
+        let kept = RawValue::from_string(masked.as_str().to_owned()).ok()?;
+        Some(RecordedResult::Kept(kept))
     }
 
     /// The output schema of a tool, as the catalog has it at present.

@@ -4,6 +4,7 @@
 mod agent_servers;
 mod agents;
 mod audit;
+mod audit_changes;
 mod budgets;
 mod config;
 mod events;

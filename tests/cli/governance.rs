@@ -71,6 +71,7 @@ fn masked(ran: &Ran) -> String {
         (r"tbk_[A-Za-z0-9]{4}", "PREFIX"),
         (r"key_[A-Za-z0-9]{12}", "KEY_ID"),
         (r"inv_[0-9a-f-]{36}", "INV"),
+        (r"unix:uid=[0-9]+", "USER"),
     ] {
         let pattern = regex::Regex::new(pattern).expect("a regex");
         text = pattern.replace_all(&text, mask).into_owned();

@@ -42,6 +42,7 @@ fn eve(terms: Terms, enabled: bool) -> StoredAgent {
         profiles: None,
         terms,
         created: clock::now(),
+        changed: clock::now(),
     }
 }
 
@@ -109,9 +110,10 @@ impl House {
         assert!(
             self.store
                 .agents
-                .update(&eve(terms, enabled))
+                .update(&eve(terms, enabled), None)
                 .await
                 .unwrap()
+                .is_done()
         );
         self.refresh().await;
     }
@@ -216,7 +218,15 @@ async fn a_workspace_is_left_under_an_open_session() {
         team: Some("ops".to_owned()),
         ..eve(Terms::default(), true)
     };
-    assert!(house.store.agents.update(&moved).await.unwrap());
+    assert!(
+        house
+            .store
+            .agents
+            .update(&moved, None)
+            .await
+            .unwrap()
+            .is_done()
+    );
     house.refresh().await;
     let mut told = Vec::new();
     for _ in 0..3 {
@@ -375,7 +385,14 @@ impl House {
         match how {
             Out::Disabled => {
                 let disabled = eve(Terms::default(), false);
-                assert!(self.store.agents.update(&disabled).await.unwrap());
+                assert!(
+                    self.store
+                        .agents
+                        .update(&disabled, None)
+                        .await
+                        .unwrap()
+                        .is_done()
+                );
             }
             Out::Removed => assert!(self.store.agents.remove(id()).await.unwrap()),
             Out::Revoked => {

@@ -21,7 +21,7 @@ use tollbridge::{
 
 use crate::{
     binary::Place,
-    harness::{Server, Stage, ask_on, call_over, code_of, records},
+    harness::{Server, Stage, ask_on, call_over, code_of, records, text_result},
     support::{
         Auto, Front, Gateway, TestGateway,
         http::Http,
@@ -203,6 +203,47 @@ pub(crate) async fn arguments() {
         }
         stage.stop().await;
     }
+}
+
+/// Results are kept when that is wanted, and never with what identifies somebody.
+#[tokio::test]
+pub(crate) async fn results() {
+    for wanted in [false, true] {
+        let settings = format!("[audit]\nresults = {wanted}\n");
+        let stage = Stage::new(&settings, "").await;
+        let sent = text_result("ask ann.lee@example.org");
+        stage.server.answers("tools/call", &sent);
+        stage.must("{}").await;
+        let kept = stage.last().result.map(|kept| kept.get().to_owned());
+        let masked = text_result("ask [EMAIL]");
+        assert_eq!(kept.as_deref(), wanted.then_some(&*masked));
+        let refused = stage.call_tool("mcp_x_none", "{}").await;
+        assert_eq!(code_of(&refused), "TOOL_NOT_FOUND");
+        assert!(stage.last().result.is_none(), "there is no result");
+        let data_dir = stage.gateway.config.data_dir.clone();
+        for name in segments(&data_dir) {
+            let text = fs::read_to_string(data_dir.join("audit").join(name)).unwrap();
+            assert!(!text.contains("ann.lee"), "{text}");
+        }
+        stage.stop().await;
+    }
+}
+
+#[tokio::test]
+pub(crate) async fn result_limit() {
+    let stage = Stage::new("[audit]\nresults = true\nresult_limit = \"1KiB\"\n", "").await;
+    let around = text_result("").len();
+    for bytes in [1023, 1024, 1025] {
+        let sent = text_result(&"x".repeat(bytes - around));
+        stage.server.answers("tools/call", &sent);
+        stage.must("{}").await;
+        let last = stage.last();
+        let kept = last.result.map(|kept| kept.get().len());
+        assert_eq!(kept, (bytes <= 1024).then_some(bytes));
+        let left_out = (bytes > 1024).then_some(bytes as u64);
+        assert_eq!(last.result_bytes, left_out);
+    }
+    stage.stop().await;
 }
 
 /// What callers make up as a name is kept without what identifies somebody or opens something.

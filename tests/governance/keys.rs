@@ -148,6 +148,8 @@ const COMPLEX_KEYWORDS: &[(&str, fn())] = &[
     ("audit.durability", audit_records::durability),
     ("audit.enabled", audit_records::enabled),
     ("audit.quota", audit_records::quota),
+    ("audit.result_limit", audit_records::result_limit),
+    ("audit.results", audit_records::results),
     ("audit.retention", audit_records::retention),
     ("audit.retention_size", audit_records::retention_size),
     (

@@ -1,7 +1,7 @@
 //! Servers of workspaces and agents: nobody else sees them or reaches them, on any route, by any method.
 
 use serde_json::Value;
-use tollbridge::names::ServerName;
+use tollbridge::names::{ServerId, ServerName};
 
 use crate::{
     harness::{ANN, BOB, Server, keyed, records},
@@ -350,6 +350,8 @@ async fn records_have_the_whole_name() {
     let last = all.last().unwrap();
     assert_eq!(last.server.as_deref(), Some("lab@science"));
     assert_eq!(last.workspace.as_deref(), Some("science"));
+    let server = last.server.as_deref().unwrap();
+    assert_eq!(last.server_id, Some(ServerId::from_name(server)));
     stage.stop().await;
 }
 

@@ -75,6 +75,8 @@ pub(crate) const GOVERNING: &[&str] = &[
     "audit.durability",
     "audit.enabled",
     "audit.quota",
+    "audit.result_limit",
+    "audit.results",
     "audit.retention",
     "audit.retention_size",
     "governance.args",

@@ -299,6 +299,8 @@ const AT_ONCE: &[&str] = &[
     "egress",
     "audit.arguments",
     "audit.quota",
+    "audit.result_limit",
+    "audit.results",
     "audit.retention",
     "audit.retention_size",
     "danger_listen_without_auth",

@@ -49,7 +49,7 @@ pub fn export(
 }
 
 /// Members of a record, with where it stands.
-const COLUMNS: [&str; 30] = [
+const COLUMNS: [&str; 32] = [
     "chain",
     "id",
     "ts",
@@ -63,12 +63,14 @@ const COLUMNS: [&str; 30] = [
     "session_id",
     "client_revision",
     "server",
+    "server_id",
     "server_revision",
     "method",
     "tool",
     "exposed",
     "arguments_digest",
     "arguments",
+    "result",
     "decision",
     "code",
     "rule",
@@ -94,7 +96,7 @@ fn write_row(found: &FoundRecord, to: &mut impl Write) -> std::io::Result<()> {
             "chain" => position.chain.to_string(),
             "position" => format!("{}:{}", position.segment, position.offset),
             "accounts" => serde_json::from_str::<Vec<String>>(json)?.join(" "),
-            "arguments" => json.to_owned(),
+            "arguments" | "result" => json.to_owned(),
             _ if json.starts_with('"') => serde_json::from_str(json)?,
             _ => json.to_owned(),
         };

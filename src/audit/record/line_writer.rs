@@ -3,10 +3,9 @@
 use std::{borrow::Cow, ops::Range, time::Duration};
 
 use jiff::{Timestamp, tz::Offset};
-use serde_json::value::RawValue;
 use uuid::Uuid;
 
-use super::record_line::{ARGUMENTS_BYTES_MAX, ArgumentsDigest, LineType, TEXT_BYTES_MAX};
+use super::record_line::{ArgumentsDigest, LineType, TEXT_BYTES_MAX};
 use crate::{audit::hash_chain::append_number, money::Micros};
 
 /// A line being written, without its `}`: the seal brings that.
@@ -95,16 +94,15 @@ impl<'a> LineWriter<'a> {
         }
     }
 
+    /// A document of `bytes_max` at most; of a longer one, how long it is.
+    ///
     /// JSON allows newlines between tokens only, where a space means the same.
-    pub(super) fn arguments(&mut self, arguments: Option<&RawValue>) {
-        let Some(json) = arguments.map(RawValue::get) else {
-            return;
-        };
-        if json.len() > ARGUMENTS_BYTES_MAX {
-            self.number("arguments_bytes", json.len() as u64);
+    pub(super) fn json(&mut self, name: &str, json: &str, bytes_max: usize) {
+        if json.len() > bytes_max {
+            self.number(&format!("{name}_bytes"), json.len() as u64);
             return;
         }
-        self.key("arguments");
+        self.key(name);
         let is_break = |b: u8| matches!(b, b'\n' | b'\r');
         let spaced = json.bytes().map(|b| if is_break(b) { b' ' } else { b });
         self.0.extend(spaced);

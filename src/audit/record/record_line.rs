@@ -12,11 +12,14 @@ use serde::{Deserialize, Deserializer, de};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-use super::line_writer::LineWriter;
+use super::{
+    changed_values::{CHANGES_BYTES_MAX, ChangedValues},
+    line_writer::LineWriter,
+};
 use crate::{
     audit::hash_chain::Hash,
     money::Micros,
-    names::{AgentId, InvocationId},
+    names::{AgentId, InvocationId, ServerId},
 };
 
 /// Bytes of a text in a line; what is longer is cut and ends in `…`. Clients choose some of them.
@@ -196,6 +199,9 @@ pub struct Record<'a> {
     pub client_revision: Option<Cow<'a, str>>,
     /// The server that was called or would have been; none when the tool is unknown.
     pub server: Option<Cow<'a, str>>,
+    /// The id of that server.
+    #[serde(default, deserialize_with = "server_id")]
+    pub server_id: Option<ServerId>,
     /// The protocol revision between us and the server.
     pub server_revision: Option<Cow<'a, str>>,
     /// The method.
@@ -209,6 +215,13 @@ pub struct Record<'a> {
     /// The arguments, with PII and secrets redacted by the caller; left out unless
     /// `audit.arguments` is on.
     pub arguments: Option<Cow<'a, RawValue>>,
+    /// The result that the client got, with PII and secrets redacted by the caller; left out unless
+    /// `audit.results` is on.
+    #[serde(default)]
+    pub result: Option<Cow<'a, RawValue>>,
+    /// How long a result was that is longer than `audit.result_limit` and left out therefore, bytes.
+    #[serde(default)]
+    pub result_bytes: Option<u64>,
     /// What became of the call.
     pub decision: RecordedDecision,
     /// The discriminator of the error the client got, such as `BUDGET_EXCEEDED`.
@@ -307,6 +320,9 @@ pub struct AuditEvent<'a> {
     pub actor: Option<Cow<'a, str>>,
     /// More, for people; free of secrets.
     pub detail: Option<Cow<'a, str>>,
+    /// What a change made of each key; nothing where it is no change, or they were too long.
+    #[serde(default)]
+    pub changes: ChangedValues,
 }
 
 /// What happened.
@@ -440,6 +456,7 @@ impl Opened<'_> {
             client: None,
             session_id: None,
             client_revision: None,
+            server_id: Some(ServerId::from_name(&self.server)),
             server: Some(lock(self.server)),
             server_revision: None,
             method: lock(self.method),
@@ -447,6 +464,8 @@ impl Opened<'_> {
             exposed: self.exposed.map(lock),
             arguments_digest: self.arguments_digest,
             arguments: None,
+            result: None,
+            result_bytes: None,
             decision: RecordedDecision::Interrupted,
             code: None,
             rule: None,
@@ -502,12 +521,22 @@ impl Record<'_> {
         line.optional_text("session_id", self.session_id.as_deref());
         line.optional_text("client_revision", self.client_revision.as_deref());
         line.optional_text("server", self.server.as_deref());
+        if let Some(ServerId(id)) = self.server_id {
+            line.id("server_id", ServerId::PREFIX, id);
+        }
         line.optional_text("server_revision", self.server_revision.as_deref());
         line.text("method", &self.method);
         line.optional_text("tool", self.tool.as_deref());
         line.optional_text("exposed", self.exposed.as_deref());
         line.digest(self.arguments_digest);
-        line.arguments(self.arguments.as_deref());
+        if let Some(arguments) = &self.arguments {
+            line.json("arguments", arguments.get(), ARGUMENTS_BYTES_MAX);
+        }
+        if let Some(result) = &self.result {
+            line.json("result", result.get(), usize::MAX);
+        } else if let Some(bytes) = self.result_bytes {
+            line.number("result_bytes", bytes);
+        }
         line.plain_text("decision", self.decision.as_str());
         line.optional_text("code", self.code.as_deref());
         line.optional_text("rule", self.rule.as_deref());
@@ -532,6 +561,10 @@ impl AuditEvent<'_> {
         line.text("subject", &self.subject);
         line.optional_text("actor", self.actor.as_deref());
         line.optional_text("detail", self.detail.as_deref());
+        if !self.changes.is_empty() {
+            let changes = serde_json::to_string(&self.changes).expect("every key is a string");
+            line.json("changes", &changes, CHANGES_BYTES_MAX);
+        }
         made
     }
 }
@@ -548,6 +581,15 @@ pub(in crate::audit) fn invocation<'de, D: Deserializer<'de>>(
     let text = Cow::<'_, str>::deserialize(from)?;
     let id = parse_invocation_id(&text);
     id.ok_or_else(|| de::Error::custom("an invocation is `inv_` and a UUID"))
+}
+
+fn server_id<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ServerId>, D::Error> {
+    let text = Cow::<'_, str>::deserialize(from)?;
+    let uuid = text.strip_prefix(ServerId::PREFIX).map(Uuid::try_parse);
+    match uuid {
+        Some(Ok(uuid)) => Ok(Some(ServerId(uuid))),
+        Some(Err(_)) | None => Err(de::Error::custom("a server is `srv_` and a UUID")),
+    }
 }
 
 pub(in crate::audit) fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Timestamp, D::Error> {

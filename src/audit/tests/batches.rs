@@ -114,15 +114,15 @@ fn a_queue_that_is_full_refuses_calls_but_takes_records_of_opened_ones() {
     assert!(log.record_opened(&opened(id)).is_written());
     let kept = while_stalled(place.path(), &log, &faults, || {
         let mut taken = Vec::new();
-        let (large, small) = (refusal(ARGUMENTS_BYTES_MAX), refusal(100));
+        let (large, small) = (refusal(ARGUMENTS_BYTES_MAX), event("2026-01-01T00:00:00Z"));
         while log.lost_count() == 0 {
             assert!(taken.len() * ARGUMENTS_BYTES_MAX <= QUEUE_BYTES_MAX);
             taken.push(log.record(&large));
         }
         assert!((taken.len() + 1) * ARGUMENTS_BYTES_MAX > QUEUE_BYTES_MAX);
-        // Whatever is as large as the room that is left.
+        // Where no event has room a call has none either: its line is longer.
         while log.lost_count() < 2 {
-            taken.push(log.record(&small));
+            taken.push(log.record_event(&small));
         }
         let refused = bounded(log.record_opened(&opened(late)).durable()).unwrap_err();
         assert!(matches!(refused, AuditError::Pending { .. }), "{refused}");

@@ -11,9 +11,9 @@ use tempfile::TempDir;
 
 use crate::{
     audit::{
-        AuditError, AuditEvent, AuditLog, ChainId, ChainReader, EventKind, ExportFormat,
-        FOLLOW_BATCH_MAX, Follow, LineFault, LineType, LogEntry, Query, Record, RecordFilter,
-        RecordedDecision, chains, export,
+        AuditError, AuditEvent, AuditLog, ChainId, ChainReader, ChangedValues, EventKind,
+        ExportFormat, FOLLOW_BATCH_MAX, Follow, LineFault, LineType, LogEntry, Query, Record,
+        RecordFilter, RecordedDecision, chains, export,
         testing::{at, config, invocation, open_log, opened, record, recover, verify},
     },
     clock, config,
@@ -199,7 +199,7 @@ fn exports_are_safe_for_spreadsheets() {
     let entry = &entries(place.path(), chain)[1];
     let csv = write(ExportFormat::Csv);
     let (header, row) = csv.split_once("\r\n").unwrap();
-    assert_eq!(header.split(',').count(), 30);
+    assert_eq!(header.split(',').count(), 32);
     let row = row
         .replace(&chain.to_string(), "CHAIN")
         .replace(&id.to_string(), "ID");
@@ -207,8 +207,9 @@ fn exports_are_safe_for_spreadsheets() {
     assert_eq!(
         row,
         "CHAIN,ID,2026-01-01T00:00:00.000000Z,agent_00000000-0000-0000-0000-000000000000,\
-         \"'=HYPERLINK(\"\"http://x\"\")\",\"a,b\",science,,,two\\r\\nlines,,,github,,tools/call,\
-         \\u001b[2J\\u202egnp.\\u009b1m,'\\t+1,,,allowed,,'@rule,15000,a b,12.345,17,4711,,,\
+         \"'=HYPERLINK(\"\"http://x\"\")\",\"a,b\",science,,,two\\r\\nlines,,,github,\
+         srv_3246e891-92eb-5cbe-81f9-b39ac5a9d41d,,tools/call,\
+         \\u001b[2J\\u202egnp.\\u009b1m,'\\t+1,,,,allowed,,'@rule,15000,a b,12.345,17,4711,,,\
          1:OFFSET\r\n"
     );
     let line = String::from_utf8(entry.line.clone()).unwrap() + "\n";
@@ -490,6 +491,7 @@ fn events_and_opened_calls_are_read_back() {
         subject: "key 1".into(),
         actor: Some("cli".into()),
         detail: Some("lost".into()),
+        changes: ChangedValues::of_key("state", "live", "revoked"),
     };
     let call = opened(invocation());
     assert!(log.record_event(&event).is_written());
@@ -532,6 +534,7 @@ fn next_day(log: &AuditLog, n: usize) {
         subject: "github".into(),
         actor: None,
         detail: None,
+        changes: ChangedValues::default(),
     };
     assert!(log.record_event(&event).is_written());
 }

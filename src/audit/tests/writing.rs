@@ -12,9 +12,9 @@ use tempfile::TempDir;
 
 use crate::{
     audit::{
-        ARGUMENTS_BYTES_MAX, ArgumentsDigest, AuditError, AuditLog, ChainReader, EventKind,
-        LineType, Opened, PENDING_BYTES_MAX, Record, RecordedDecision, RefusalSummary,
-        SEGMENT_BYTES_MAX, TEXT_BYTES_MAX, chains,
+        ARGUMENTS_BYTES_MAX, ArgumentsDigest, AuditError, AuditEvent, AuditLog, CHANGES_BYTES_MAX,
+        ChainReader, ChangedValues, EventKind, LineType, Opened, PENDING_BYTES_MAX, Record,
+        RecordedDecision, RefusalSummary, SEGMENT_BYTES_MAX, TEXT_BYTES_MAX, chains,
         testing::{
             self, ACCOUNT, Faults, at, bounded, config, event, faulty_log, invocation, lines,
             open_log, opened, record, recover, refusal, total, verify,
@@ -41,6 +41,7 @@ fn a_call_has_two_lines_and_its_record_every_field() {
         server_revision: Some("2026-07-28".into()),
         arguments_digest: Some(ArgumentsDigest::of(b"{}")),
         arguments: Some(Cow::Owned(raw("{\n \"a\": [1,\r\n 2]}"))),
+        result: Some(Cow::Owned(raw("{\"b\":\n1}"))),
         code: Some("PII_DETECTED".into()),
         rule: Some("scan/credit_card".into()),
         trace_id: Some("t".into()),
@@ -55,7 +56,7 @@ fn a_call_has_two_lines_and_its_record_every_field() {
         .map(|line| line.split(",\"seq\"").next().unwrap())
         .collect();
     insta::assert_snapshot!(unsealed[1], @r#"{"kind":"opened","id":"inv_01900000-0000-7000-8000-000000000000","ts":"2026-01-02T03:04:05.500000Z","agent_id":"agent_00000000-0000-0000-0000-000000000000","agent_name":"anonymous","team":"science","server":"github","method":"tools/call","tool":"create_issue","exposed":"mcp_github_create_issue","price_micros":15000,"accounts":["agent:total"]"#);
-    insta::assert_snapshot!(unsealed[2], @r#"{"kind":"call","id":"inv_01900000-0000-7000-8000-000000000000","ts":"2026-01-02T03:04:05.500000Z","agent_id":"agent_00000000-0000-0000-0000-000000000000","agent_name":"anonymous","team":"science","workspace":"science","client":"claude \"code\"\n","session_id":"s","client_revision":"2025-11-25","server":"github","server_revision":"2026-07-28","method":"tools/call","tool":"create_issue","exposed":"mcp_github_create_issue","arguments_digest":"44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a","arguments":{  "a": [1,   2]},"decision":"allowed","code":"PII_DETECTED","rule":"scan/credit_card","price_micros":15000,"accounts":["agent:total"],"execution_time_ms":12.345,"bytes_in":17,"bytes_out":4711,"trace_id":"t","parent_id":"p""#);
+    insta::assert_snapshot!(unsealed[2], @r#"{"kind":"call","id":"inv_01900000-0000-7000-8000-000000000000","ts":"2026-01-02T03:04:05.500000Z","agent_id":"agent_00000000-0000-0000-0000-000000000000","agent_name":"anonymous","team":"science","workspace":"science","client":"claude \"code\"\n","session_id":"s","client_revision":"2025-11-25","server":"github","server_id":"srv_3246e891-92eb-5cbe-81f9-b39ac5a9d41d","server_revision":"2026-07-28","method":"tools/call","tool":"create_issue","exposed":"mcp_github_create_issue","arguments_digest":"44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a","arguments":{  "a": [1,   2]},"result":{"b": 1},"decision":"allowed","code":"PII_DETECTED","rule":"scan/credit_card","price_micros":15000,"accounts":["agent:total"],"execution_time_ms":12.345,"bytes_in":17,"bytes_out":4711,"trace_id":"t","parent_id":"p""#);
     // printf '{}' | sha256sum
     let digest = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a";
     let read: Value = serde_json::from_str(&lines[2]).unwrap();
@@ -89,17 +90,43 @@ fn what_strangers_choose_cannot_swell_a_line() {
 }
 
 #[test]
-fn arguments_are_recorded_only_when_asked_for() {
+fn changes_that_are_too_long_are_left_out() {
+    let around = r#"[{"key":"a","new":""}]"#.len();
+    for (length, left_out) in [(CHANGES_BYTES_MAX, false), (CHANGES_BYTES_MAX + 1, true)] {
+        let place = TempDir::new().unwrap();
+        let log = open_log(place.path(), config()).unwrap();
+        let changed = AuditEvent {
+            changes: ChangedValues::of_key("a", Value::Null, "x".repeat(length - around)),
+            ..event("2026-01-01T00:00:00Z")
+        };
+        assert!(log.record_event(&changed).is_written());
+        let lines = lines(place.path(), log.chain().unwrap());
+        let read: Value = serde_json::from_str(&lines[1]).unwrap();
+        assert_eq!(read["changes"].is_null(), left_out, "{length}");
+        let bytes = left_out.then_some(length);
+        assert_eq!(read["changes_bytes"], json!(bytes), "{length}");
+    }
+}
+
+#[test]
+fn arguments_and_results_are_recorded_only_when_asked_for() {
     let place = TempDir::new().unwrap();
     let without = config::Audit {
         arguments: false,
+        results: false,
         ..config()
     };
     let log = open_log(place.path(), without).unwrap();
     assert!(!log.records_arguments());
-    assert!(log.record(&refusal(10)).is_written());
+    assert_eq!(log.result_limit(), None);
+    let record = Record {
+        result: refusal(10).arguments,
+        ..refusal(10)
+    };
+    assert!(log.record(&record).is_written());
     let lines = lines(place.path(), log.chain().unwrap());
     assert!(!lines[1].contains("arguments"), "{}", lines[1]);
+    assert!(!lines[1].contains("result"), "{}", lines[1]);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use tokio::task::spawn_blocking;
 use super::retention::{RetentionProof, all_proofs};
 use crate::{
     audit::{
-        AuditError, AuditEvent, AuditLog, ChainId, EventKind, IndexLag, OpenLog,
+        AuditError, AuditEvent, AuditLog, ChainId, ChangedValues, EventKind, IndexLag, OpenLog,
         hash_chain::unseal, reader::SegmentReader,
     },
     clock,
@@ -203,6 +203,7 @@ async fn record_truncation(log: &AuditLog, it: TruncatedSegment) -> bool {
         subject: format!("{}/{}", it.chain, it.segment).into(),
         actor: None,
         detail: Some(it.to_string().into()),
+        changes: ChangedValues::default(),
     };
     let kept = log.record_event(&event).durable().await.is_ok();
     if kept {

@@ -25,6 +25,7 @@ use crate::{
         files::FileLoss,
         hash_chain::{ChainPosition, SEAL_BYTES_MAX, append_sealed},
         record::{
+            changed_values::ChangedValues,
             line_writer::LineWriter,
             record_line::{AuditEvent, EventKind, LineType, Opened, Record},
         },
@@ -294,6 +295,7 @@ impl Writer {
             subject: "audit".into(),
             actor: None,
             detail: Some(format!("{} lines", self.lost).into()),
+            changes: ChangedValues::default(),
         };
         let line = event.to_line();
         if self.append_one(UnsealedLine::of(&line, event.ts)).is_ok() {
@@ -469,6 +471,7 @@ impl Writer {
             subject: format!("{}/{number}", self.chain).into(),
             actor: None,
             detail: Some(format!("it {loss}").into()),
+            changes: ChangedValues::default(),
         };
         if self
             .append_one(UnsealedLine::of(&event.to_line(), event.ts))

@@ -78,11 +78,20 @@ impl EventsArgs {
                 event.event.as_str().to_owned(),
                 event.subject.to_string(),
                 event.actor.as_deref().unwrap_or_default().to_owned(),
-                event.detail.as_deref().unwrap_or_default().to_owned(),
+                detail(event),
             ]);
         }
         Ok(table.print())
     }
+}
+
+/// What an event says more, and what was changed.
+fn detail(event: &AuditEvent<'_>) -> String {
+    let detail = event.detail.as_deref().unwrap_or_default();
+    if event.changes.is_empty() {
+        return detail.to_owned();
+    }
+    format!("{detail}; {}", event.changes)
 }
 
 /// The latest `count` events, oldest of them first. Events are few among the lines and no index

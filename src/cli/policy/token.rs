@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     app,
     auth::{
-        Agent, AgentDirectory, MERGED_ROUTE, jwt,
+        Agent, AgentDirectory, jwt, route_url,
         token::{TokenRejection, TokenSubject, VerifiedToken},
     },
     config::{AuthMethod, Config},
@@ -48,7 +48,7 @@ pub(super) async fn explain(
 ) -> ExplainedToken {
     let directory = AgentDirectory::new(config.governance.auth, config.agents.values().cloned());
     app::apply_identity(config, &directory);
-    let resource = resource_of(config, profile);
+    let resource = route_url(config, profile);
     let verified = directory.verify_token(token, &resource).await;
     let claims = match &verified {
         Ok(VerifiedToken {
@@ -61,7 +61,7 @@ pub(super) async fn explain(
         .as_ref()
         .and_then(|claims| directory.matching_rule(claims));
     let agent = match &verified {
-        Ok(verified) => agent_of(&directory, verified),
+        Ok(verified) => directory.agent_of_subject(&verified.subject),
         Err(why) => Err(*why),
     };
     let scopes = verified.as_ref().ok().map(|it| it.scopes.to_string());
@@ -155,33 +155,11 @@ fn why_of(verified: &Result<VerifiedToken, TokenRejection>) -> Option<TokenRejec
     verified.as_ref().err().copied()
 }
 
-fn agent_of(
-    directory: &AgentDirectory,
-    verified: &VerifiedToken,
-) -> Result<Arc<Agent>, TokenRejection> {
-    match &verified.subject {
-        TokenSubject::Agent(id) => directory.current(*id).ok_or(TokenRejection::Revoked),
-        TokenSubject::Claims(claims) => directory.agent_of_claims(claims),
-    }
-}
-
 fn unknown_hint(config: &Config) -> &'static str {
     if config.governance.auth.allows(AuthMethod::Oauth) && config.oauth.external_issuer().is_some()
     {
         "It is no JWT: only the issuer could say what it means, and the gateway asks nobody."
     } else {
         "It is no JWT of an issuer of the config."
-    }
-}
-
-/// The URL of the route that the token is shown on.
-fn resource_of(config: &Config, profile: Option<&ProfileName>) -> String {
-    let base = match &config.public_url {
-        Some(url) => url.as_str().trim_end_matches('/').to_owned(),
-        None => format!("http://{}", config.listen),
-    };
-    match profile {
-        Some(profile) => format!("{base}{MERGED_ROUTE}/profiles/{profile}"),
-        None => format!("{base}{MERGED_ROUTE}"),
     }
 }

@@ -292,6 +292,12 @@ pub struct Audit {
     pub durability: Durability,
     /// Record arguments, with personal data and secrets redacted.
     pub arguments: bool,
+    /// Record results, with personal data and secrets redacted.
+    pub results: bool,
+    /// Maximum size of a recorded result. Of a larger one its size is recorded.
+    #[serde(with = "Size")]
+    #[schemars(with = "Size", extend("x-min" = "1KiB", "x-max" = "1MiB"))]
+    pub result_limit: usize,
     /// How long records are kept; `0` keeps them forever.
     #[serde(with = "unlimited_time")]
     #[schemars(with = "Time", extend("x-zero" = true, "x-min" = "1s", "x-max" = LIFETIME_MAX))]
@@ -314,6 +320,8 @@ impl Default for Audit {
             enabled: true,
             durability: Durability::Process,
             arguments: false,
+            results: false,
+            result_limit: 64 << 10,
             retention: Some(Duration::from_secs(90 * 24 * 60 * 60)),
             retention_size: None,
             quota: None,

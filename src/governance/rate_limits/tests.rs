@@ -40,6 +40,40 @@ async fn a_limit_holds_at_its_edge_and_on_the_way_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_left_is_what_may_be_called() {
+    let limits = Limiters::default()
+        .for_agent(agent(1))
+        .rate_limits(Some(rate(60, 3)), Some(rate(60, 2)));
+    let (a, x): (_, Arc<str>) = (server("a"), "x".into());
+    let call = || {
+        let target = RateTarget {
+            server_rate: Some(rate(60, 5)),
+            ..calls(&a, Some(&x))
+        };
+        limits.check(&target).is_ok()
+    };
+    let left = || {
+        let statuses = limits.statuses(|_| Some(rate(60, 5)));
+        let left = statuses.into_iter().map(|it| (it.of, it.left));
+        left.collect::<Vec<_>>()
+    };
+    assert_eq!(left(), [("agent", 3)], "what is not used is not shown");
+    assert!(call());
+    assert_eq!(left(), [("agent", 2), ("server", 4), ("tool", 1)]);
+    assert!(call() && !call());
+    assert_eq!(left(), [("agent", 1), ("server", 3), ("tool", 0)]);
+    advance(SECOND / 2).await;
+    assert_eq!(left(), [("agent", 1), ("server", 3), ("tool", 0)]);
+    advance(SECOND / 2).await;
+    assert_eq!(left(), [("agent", 2), ("server", 4), ("tool", 1)]);
+    assert!(call());
+    advance(10 * SECOND).await;
+    assert_eq!(left(), [("agent", 3)]);
+    let other = limits.statuses(|_| Some(rate(60, 6)));
+    assert_eq!(other.len(), 1, "nothing is left of a rate that was changed");
+}
+
+#[tokio::test(start_paused = true)]
 async fn each_limit_counts_its_own() {
     let limits = Limiters::default()
         .for_agent(agent(1))

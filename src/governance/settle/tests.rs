@@ -40,9 +40,9 @@ fn names_are_masked_once() {
     let context = CallContext::open(&call);
     call.params = Some(Raw::from_static(r#"{"name":"ann.lee@example.org"}"#).into());
     let named = CallContext::open(&call);
-    let [first, second] =
-        [(); 2].map(|()| named.record(&RecordedOutcome::failed("not_found", false), None));
-    let other = context.record(&RecordedOutcome::failed("not_found", false), None);
+    let ended = RecordedOutcome::failed("not_found", false);
+    let [first, second] = [(); 2].map(|()| named.record(&ended, None));
+    let other = context.record(&ended, None);
     let place =
         |name: &Option<Cow<'_, str>>| name.as_deref().map(|name| (name.to_owned(), name.as_ptr()));
     for (one, two) in [

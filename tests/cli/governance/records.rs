@@ -372,18 +372,22 @@ async fn changes_are_recorded() {
     let text = masked(&events);
     assert_snapshot!(text, @"
     TIME→EVENT→SUBJECT→BY→DETAIL
-    TIME→agent_changed→bot→cli→added; budget 1.00/total
-    TIME→key_created→KEY_ID→cli→for bot; expires never
-    TIME→key_revoked→KEY_ID→cli→of bot
-    TIME→budget_changed→bot→cli→set to 2.00/day
-    TIME→budget_changed→bot→cli→reset day: a mistake
-    TIME→agent_changed→bot→cli→disabled
-    TIME→agent_changed→bot→cli→removed
+    TIME→agent_changed→bot→cli from USER→added; budget 1.00/total
+    TIME→key_created→KEY_ID→cli from USER→for bot; expires never
+    TIME→key_revoked→KEY_ID→cli from USER→of bot
+    TIME→budget_changed→bot→cli from USER→set to 2.00/day
+    TIME→budget_changed→bot→cli from USER→reset day: a mistake
+    TIME→agent_changed→bot→cli from USER→disabled
+    TIME→agent_changed→bot→cli from USER→removed
     --- stderr
     --- code 0
     ");
     let latest = ok(&place, &["audit", "events", "--limit", "1", "--json"]).await;
-    assert_eq!(latest.json()[0]["detail"], "removed");
+    let removed = &latest.json()[0];
+    assert_eq!(removed["detail"], "removed");
+    let enabled = serde_json::json!({ "key": "enabled", "old": false });
+    let changes = removed["changes"].as_array().expect("a list");
+    assert!(changes.contains(&enabled), "{removed}");
     assert!(
         latest.stderr.contains("only the latest 1 is shown"),
         "{latest:?}"

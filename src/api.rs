@@ -30,6 +30,7 @@ mod servers;
 mod tools;
 mod trials;
 mod usage;
+mod value_places;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -66,6 +67,7 @@ use idempotency::KeptAnswers;
 pub use plan::ChangePlan;
 pub use problem::{Problem, ProblemType};
 pub(crate) use trials::ServerTrials;
+pub(crate) use value_places::FoundPlaces;
 
 /// What the description calls how callers sign in.
 const SIGN_IN: &str = "signIn";
@@ -144,6 +146,7 @@ pub(crate) struct ApiState {
     /// What servers listed when they were tried.
     pub(crate) trials: ServerTrials,
     pub(crate) event_streams: EventStreams,
+    pub(crate) found_places: FoundPlaces,
 }
 
 /// The API.

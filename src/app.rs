@@ -27,7 +27,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    api::{Api, ApiState, EventStreams, ServerTrials},
+    api::{Api, ApiState, EventStreams, FoundPlaces, ServerTrials},
     backend::Backends,
     config::{Config, Listen},
     egress::EgressError,
@@ -229,6 +229,7 @@ impl GatewayCore {
             tasks: self.tasks.clone(),
             trials: ServerTrials::default(),
             event_streams: EventStreams::default(),
+            found_places: FoundPlaces::default(),
         }
     }
 

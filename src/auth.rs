@@ -32,7 +32,7 @@ pub use self::{
     authenticate::{Credentials, Identity},
     certificate::PeerCertificate,
     error::{AuthError, KeyRejection, RefusedRequest},
-    resource::{MERGED_ROUTE, ResourceUrl, audience_covers},
+    resource::{MERGED_ROUTE, ResourceUrl, audience_covers, route_url},
     user::User,
     validity::{AgentValidity, CredentialLifetime},
 };

@@ -1,9 +1,10 @@
 //! Agents: those of the files are shown, those of the store are made, changed and removed.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use aide::axum::{ApiRouter, routing::get_with};
 use axum::{Json, extract::State};
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -12,19 +13,22 @@ use super::{
     ApiState,
     caller::{ApiCaller, Manager, WorkspaceReader, find_agent},
     entries::{changed_keys, merge_patch},
-    input::{DryRun, InPath, JsonBody, QueryParams},
+    etag,
+    input::{ChangeOptions, DryRun, InPath, JsonBody, QueryParams},
     page::{Page, PageQuery},
     problem::{Problem, ProblemType},
     response::{Created, WithEtag},
+    value_places::{ValuePlaces, value_places},
 };
 use crate::{
     agent_change::{self, AgentFault},
-    audit::EventKind,
+    audit::{ChangedValues, EventKind},
     auth::Agent,
     clock,
     config::{Role, Terms, ValuePlace},
+    config_change::EntryPrecondition,
     names::AgentId,
-    store::{Store, StoreError, StoredAgent},
+    store::{EntryWrite, Store, StoreError, StoredAgent},
 };
 
 /// An agent as the API shows it.
@@ -141,7 +145,7 @@ pub(super) async fn list(
     let mut agents: Vec<_> = agents.iter().map(|agent| (key(agent), agent)).collect();
     agents.sort_by(|(a, _), (b, _)| a.cmp(b));
     let keys: Vec<&str> = agents.iter().map(|(key, _)| key.as_str()).collect();
-    let places = state.writer.running().value_places();
+    let places = value_places(&state).await;
     page.page(&keys, |key| {
         let at = keys.partition_point(|known| known < key);
         resource(&state, agents[at].1, &places)
@@ -154,10 +158,16 @@ pub(super) async fn show(
     State(state): State<Arc<ApiState>>,
     WorkspaceReader(caller): WorkspaceReader,
     InPath(path): InPath<AgentPath>,
-) -> Result<Json<AgentResource>, Problem> {
+) -> Result<WithEtag<AgentResource>, Problem> {
     let agent = visible_agent(&state, &caller, &path)?;
-    let places = state.writer.running().value_places();
-    Ok(Json(resource(&state, &agent, &places)))
+    let places = value_places(&state).await;
+    let body = resource(&state, &agent, &places);
+    let stored = match (&body.source, &state.store) {
+        (AgentSource::Store, Some(store)) => store.agents.agent(agent.id).await?,
+        _ => None,
+    };
+    let etag = stored.map(|stored| etag::of_version(stored.changed));
+    Ok(WithEtag { body, etag })
 }
 
 /// Makes an agent, which has no key yet. A workspace admin makes those of its own workspace.
@@ -191,14 +201,11 @@ pub(super) async fn create(
     if !run.dry_run {
         store.agents.add(&agent).await?;
         let detail = format!("added; {}", settings.summary(&AgentSettings::default()));
-        record_and_apply(&state, &caller, (&agent.name, &detail)).await?;
+        let changes = agent_change::changed_values(None, Some(&agent));
+        record_and_apply(&state, &caller, (&agent.name, &detail), changes).await?;
     }
     let location = (!run.dry_run).then(|| format!("/api/v1/agents/{}", agent.id));
-    let body = AgentChanged {
-        agent: Some(stored_resource(agent)),
-        dry_run: run.dry_run,
-    };
-    let body = WithEtag { body, etag: None };
+    let body = changed_agent(agent, run.dry_run);
     Ok(Created { body, location })
 }
 
@@ -207,12 +214,14 @@ pub(super) async fn patch(
     State(state): State<Arc<ApiState>>,
     Manager(caller): Manager,
     InPath(path): InPath<AgentPath>,
-    QueryParams(run): QueryParams<DryRun>,
+    options: ChangeOptions,
     JsonBody(changes): JsonBody<Value>,
-) -> Result<Json<AgentChanged>, Problem> {
+) -> Result<WithEtag<AgentChanged>, Problem> {
     let _changing = state.agent_changes.lock().await;
     let store = store_of(&state)?;
     let mut agent = stored_agent(&state, &caller, &path).await?;
+    check_version(&agent, options.precondition)?;
+    let old = agent.clone();
     let before = AgentSettings::of(&agent);
     if !changes.is_object() {
         let detail = "the patch must be an object";
@@ -224,17 +233,20 @@ pub(super) async fn patch(
         .map_err(|error| Problem::new(ProblemType::Unprocessable, error.to_string()))?;
     check_bounds(&caller, &before, &settings)?;
     settings.write_to(&mut agent, &state)?;
-    if !run.dry_run && settings != before {
-        if !store.agents.update(&agent).await? {
-            return Err(Problem::not_found(format_args!("agent `{}`", path.agent)));
+    if !options.dry_run && settings != before {
+        // What was changed is what was read.
+        match store.agents.update(&agent, Some(old.changed)).await? {
+            EntryWrite::Done(version) => agent.changed = version,
+            EntryWrite::Conflict(current) => return Err(changed_since(&agent.name, current)),
+            EntryWrite::Missing => {
+                return Err(Problem::not_found(format_args!("agent `{}`", path.agent)));
+            }
         }
         let detail = settings.summary(&before);
-        record_and_apply(&state, &caller, (&agent.name, &detail)).await?;
+        let changes = agent_change::changed_values(Some(&old), Some(&agent));
+        record_and_apply(&state, &caller, (&agent.name, &detail), changes).await?;
     }
-    Ok(Json(AgentChanged {
-        agent: Some(stored_resource(agent)),
-        dry_run: run.dry_run,
-    }))
+    Ok(changed_agent(agent, options.dry_run))
 }
 
 /// Removes an agent of the store, its keys and its sessions. What it spent is kept.
@@ -242,18 +254,25 @@ pub(super) async fn delete(
     State(state): State<Arc<ApiState>>,
     Manager(caller): Manager,
     InPath(path): InPath<AgentPath>,
-    QueryParams(run): QueryParams<DryRun>,
+    options: ChangeOptions,
 ) -> Result<Json<AgentChanged>, Problem> {
     let _changing = state.agent_changes.lock().await;
     let store = store_of(&state)?;
     let agent = stored_agent(&state, &caller, &path).await?;
-    if !run.dry_run {
+    check_version(&agent, options.precondition)?;
+    // It could be made anew without what an admin said of it.
+    if caller.role == Role::WorkspaceAdmin && !is_unlimited(&agent) {
+        let why = "only admins remove an agent with `terms` or `profiles` of its own";
+        return Err(Problem::forbidden(why));
+    }
+    if !options.dry_run {
         store.agents.remove(agent.id).await?;
-        record_and_apply(&state, &caller, (&agent.name, "removed")).await?;
+        let changes = agent_change::changed_values(Some(&agent), None);
+        record_and_apply(&state, &caller, (&agent.name, "removed"), changes).await?;
     }
     Ok(Json(AgentChanged {
         agent: None,
-        dry_run: run.dry_run,
+        dry_run: options.dry_run,
     }))
 }
 
@@ -333,6 +352,27 @@ fn check_bounds(
     Err(Problem::forbidden(why))
 }
 
+/// Whether nobody has said what the agent may do.
+fn is_unlimited(agent: &StoredAgent) -> bool {
+    let free = AgentSettings::default();
+    agent.terms == free.terms && agent.profiles.is_none()
+}
+
+/// Refuses a change of another version than that which `If-Match` names.
+fn check_version(agent: &StoredAgent, precondition: EntryPrecondition) -> Result<(), Problem> {
+    match precondition {
+        EntryPrecondition::Version(version) if version != agent.changed => {
+            Err(changed_since(&agent.name, agent.changed))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn changed_since(name: &str, current: Timestamp) -> Problem {
+    let detail = format!("the agent `{name}` was changed since: read it again");
+    Problem::outdated(detail, current)
+}
+
 /// The agent of the path, if it is there for the caller.
 pub(super) fn visible_agent(
     state: &ApiState,
@@ -362,13 +402,13 @@ pub(super) fn managed_agent(
 
 /// The agent of the path as the store has it; those of the config are refused.
 async fn stored_agent(
-    state: &ApiState,
+    state: &Arc<ApiState>,
     caller: &ApiCaller,
     path: &AgentPath,
 ) -> Result<StoredAgent, Problem> {
     let agent = managed_agent(state, caller, path)?;
-    let places = state.writer.running().value_places();
     let name = &agent.name;
+    let places = value_places(state).await;
     let why = match source_of(state, &agent, &places) {
         AgentSource::Builtin => {
             format!("`{name}` (callers without a key) is configured in `[governance]`")
@@ -377,9 +417,7 @@ async fn stored_agent(
             format!("agent `{name}` is configured in {file} line {line}; change it there")
         }
         AgentSource::Store => {
-            let stored = store_of(state)?.agents.agents().await?;
-            let mut rows = stored.rows.into_iter();
-            let found = rows.find(|stored| stored.id == agent.id);
+            let found = store_of(state)?.agents.agent(agent.id).await?;
             let missing = || Problem::not_found(format_args!("agent `{}`", path.agent));
             return found.ok_or_else(missing);
         }
@@ -398,11 +436,12 @@ async fn record_and_apply(
     state: &ApiState,
     caller: &ApiCaller,
     (name, detail): (&str, &str),
+    changes: ChangedValues,
 ) -> Result<(), Problem> {
     let governance = state.proxy.governance();
     let record = (&*caller.actor(), detail);
-    let recorded = governance.record_durably(EventKind::AgentChanged, name, record);
-    let recorded = recorded.await;
+    let recorded = governance.record_change(EventKind::AgentChanged, name, record, changes);
+    let recorded = recorded.durable().await;
     apply(state).await?;
     Ok(recorded?)
 }
@@ -416,11 +455,18 @@ pub(super) async fn apply(state: &ApiState) -> Result<(), Problem> {
     })
 }
 
-fn resource(
-    state: &ApiState,
-    agent: &Agent,
-    places: &BTreeMap<String, ValuePlace>,
-) -> AgentResource {
+/// What was made of an agent, with its version.
+fn changed_agent(agent: StoredAgent, dry_run: bool) -> WithEtag<AgentChanged> {
+    WithEtag {
+        etag: Some(etag::of_version(agent.changed)),
+        body: AgentChanged {
+            agent: Some(stored_resource(agent)),
+            dry_run,
+        },
+    }
+}
+
+fn resource(state: &ApiState, agent: &Agent, places: &ValuePlaces) -> AgentResource {
     AgentResource {
         id: agent.id.to_string(),
         name: agent.name.clone(),
@@ -451,11 +497,7 @@ fn names_of(names: &[crate::names::ProfileName]) -> Vec<String> {
     names.iter().map(ToString::to_string).collect()
 }
 
-fn source_of(
-    state: &ApiState,
-    agent: &Agent,
-    places: &BTreeMap<String, ValuePlace>,
-) -> AgentSource {
+fn source_of(state: &ApiState, agent: &Agent, places: &ValuePlaces) -> AgentSource {
     if agent.id == AgentId::ANONYMOUS {
         return AgentSource::Builtin;
     }

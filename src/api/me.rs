@@ -16,7 +16,7 @@ use super::{
     problem::Problem,
     tools::{CatalogTool, tools_page},
 };
-use crate::config::Role;
+use crate::{config::Role, governance::RateStatus};
 
 /// The agent that asks.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -37,6 +37,9 @@ pub(super) struct OwnAccount {
     calls: OwnCalls,
     /// The budgets that its calls count to, its own and those of its team, and what is left of them.
     budgets: Vec<BudgetResource>,
+    /// The rate limits that count its calls of the merged route, and what is left of them; those of tools and
+    /// servers where some of it is used.
+    rates: Vec<RateStatus>,
 }
 
 /// Calls of an agent.
@@ -76,7 +79,8 @@ pub(super) async fn show(
     SignedIn(caller): SignedIn,
 ) -> Result<Json<OwnAccount>, Problem> {
     let agent = &caller.agent;
-    let usage = state.proxy.governance().call_usage();
+    let governance = state.proxy.governance();
+    let usage = governance.call_usage();
     let totals = usage.agents.get(&agent.id).copied().unwrap_or_default();
     let profiles = agent.profiles.as_ref();
     Ok(Json(OwnAccount {
@@ -92,6 +96,8 @@ pub(super) async fn show(
             spent_micros: totals.spent_micros,
         },
         budgets: budgets_of_agent(&state, agent).await?,
+        // Who has terms that cannot be used may do nothing.
+        rates: governance.rate_statuses(agent).unwrap_or_default(),
     }))
 }
 

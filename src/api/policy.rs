@@ -1,6 +1,6 @@
 //! What policies say: whether an agent may use something, and why.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use aide::axum::{ApiRouter, routing::post_with};
 use axum::{Json, extract::State};
@@ -13,9 +13,10 @@ use super::{
     caller::{Reader, find_agent},
     input::JsonBody,
     problem::{Problem, ProblemType},
+    value_places::{ValuePlaces, value_places},
 };
 use crate::{
-    auth::Agent,
+    auth::{Agent, route_url, token::TokenRejection},
     config::{Config, ValuePlace},
     governance::{
         Explanation, ItemQuery, PolicyQuestion, PolicySubject, check_vendor_method,
@@ -23,15 +24,18 @@ use crate::{
     },
     mcp::Raw,
     names::{ProfileName, Scope, ServerName},
-    task::run_blocking,
 };
 
 /// What somebody asks about.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AskedUse {
-    /// The name or id of the agent.
-    agent: String,
+    /// The name or id of the agent; left out with `token`.
+    #[serde(default)]
+    agent: Option<String>,
+    /// An access token: what its subject may do is asked. It is kept nowhere.
+    #[serde(default)]
+    token: Option<String>,
     /// What the item is.
     #[serde(default)]
     kind: AskedKind,
@@ -62,7 +66,7 @@ pub(super) struct ExplainedUse {
     #[serde(flatten)]
     explanation: Explanation,
     /// Where each `key` of the others is written.
-    places: BTreeMap<String, ValuePlace>,
+    places: ValuePlaces,
 }
 
 /// The operations.
@@ -81,9 +85,9 @@ pub(super) async fn explain(
     _: Reader,
     JsonBody(asked): JsonBody<AskedUse>,
 ) -> Result<Json<ExplainedUse>, Problem> {
-    let agent = find_agent(&state, &asked.agent)?;
     let config = state.writer.running();
     let scope = asked.scope(&config)?;
+    let agent = asked.subject_agent(&state, (&config, &scope)).await?;
     let subject = asked.find(&state, (&agent, &scope), &config)?;
     let params = asked.arguments.as_ref();
     let params = params.map(|arguments| Raw::from_value(&json!({ "arguments": arguments })));
@@ -98,11 +102,11 @@ pub(super) async fn explain(
     let explanation =
         explained.map_err(|error| Problem::new(ProblemType::Unprocessable, error.to_string()))?;
     let is_in_config = config.agents.values().any(|known| known.id == agent.base);
-    let explained = run_blocking(move || ExplainedUse {
-        places: places_of(&explanation, &config, is_in_config),
+    let places = value_places(&state).await;
+    Ok(Json(ExplainedUse {
+        places: places_of(&explanation, &places, is_in_config),
         explanation,
-    });
-    Ok(Json(explained.await))
+    }))
 }
 
 impl AskedUse {
@@ -113,6 +117,36 @@ impl AskedUse {
             AskedKind::Resource => ItemKind::Resource,
             AskedKind::Tool => ItemKind::Tool,
         }
+    }
+
+    /// The agent that is given, or that the subject of the token is.
+    async fn subject_agent(
+        &self,
+        state: &ApiState,
+        (config, scope): (&Config, &Scope),
+    ) -> Result<Arc<Agent>, Problem> {
+        let token = match (&self.agent, &self.token) {
+            (Some(agent), None) => return find_agent(state, agent),
+            (None, Some(token)) => token,
+            (Some(_), Some(_)) | (None, None) => {
+                let detail = "give either `agent` or `token`";
+                return Err(Problem::new(ProblemType::InvalidRequest, detail));
+            }
+        };
+        let profile = match scope {
+            Scope::Profile(profile) => Some(profile),
+            Scope::All | Scope::Server(_) => None,
+        };
+        let directory = state.proxy.governance().directory();
+        let resource = route_url(config, profile);
+        let refused = |why: TokenRejection| {
+            let detail = format!("the token is refused on {resource}: {why}");
+            Problem::new(ProblemType::Unprocessable, detail)
+        };
+        let verified = directory.verify_token(token, &resource).await;
+        let verified = verified.map_err(refused)?;
+        let agent = directory.agent_of_subject(&verified.subject);
+        agent.map_err(refused)
     }
 
     fn scope(&self, config: &Config) -> Result<Scope, Problem> {
@@ -183,12 +217,7 @@ impl AskedUse {
 }
 
 /// Where the keys of `explanation` are written: what the config does not have is of the store.
-fn places_of(
-    explanation: &Explanation,
-    config: &Config,
-    is_in_config: bool,
-) -> BTreeMap<String, ValuePlace> {
-    let all = config.value_places();
+fn places_of(explanation: &Explanation, all: &ValuePlaces, is_in_config: bool) -> ValuePlaces {
     let rule = explanation.rule.iter().map(|it| &it.key);
     let keys = rule
         .chain(explanation.rates.iter().map(|it| &it.key))

@@ -13,6 +13,7 @@ use http::{
     header::{CONTENT_TYPE, ETAG},
 };
 use indexmap::IndexMap;
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -126,6 +127,14 @@ impl Problem {
         Self::new(ProblemType::NotFound, format!("there is no {what}"))
     }
 
+    /// What was to be changed has another version by now, `current`.
+    pub(super) fn outdated(detail: impl Into<String>, current: Timestamp) -> Self {
+        Self {
+            current: Some(etag::of_version(current)),
+            ..Self::new(ProblemType::PreconditionFailed, detail)
+        }
+    }
+
     /// The caller may not do that: `why`.
     pub fn forbidden(why: impl Into<String>) -> Self {
         Self::new(ProblemType::Forbidden, why)
@@ -145,11 +154,10 @@ impl From<ChangeError> for Problem {
                 ProblemType::InternalError
             }
         };
-        let mut problem = Self::new(kind, error.to_string());
         if let ChangeError::Conflict { current, .. } = error {
-            problem.current = Some(etag::of_version(current));
+            return Self::outdated(error.to_string(), current);
         }
-        problem
+        Self::new(kind, error.to_string())
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::{config::Config, names::ProfileName};
+
 /// The path of the route that shows everything.
 pub const MERGED_ROUTE: &str = "/mcp";
 
@@ -20,6 +22,18 @@ impl fmt::Display for ResourceUrl<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { scheme, base, path } = self;
         write!(f, "{scheme}{base}{path}")
+    }
+}
+
+/// The URL of the route of `profile`, or of the merged one, as clients know it that come to `config.listen`.
+pub fn route_url(config: &Config, profile: Option<&ProfileName>) -> String {
+    let base = match &config.public_url {
+        Some(url) => url.as_str().trim_end_matches('/').to_owned(),
+        None => format!("http://{}", config.listen),
+    };
+    match profile {
+        Some(profile) => format!("{base}{MERGED_ROUTE}/profiles/{profile}"),
+        None => format!("{base}{MERGED_ROUTE}"),
     }
 }
 

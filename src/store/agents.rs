@@ -3,7 +3,7 @@
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 
-use super::{StoreError, StoredRows};
+use super::{EntryWrite, StoreError, StoredRows};
 use crate::{
     config::{Role, Terms},
     names::{AgentId, ProfileName},
@@ -28,6 +28,8 @@ pub struct StoredAgent {
     pub terms: Terms,
     /// When it was made, to the millisecond.
     pub created: Timestamp,
+    /// When it was last changed; it grows with each change, so that it tells versions apart.
+    pub changed: Timestamp,
 }
 
 /// Keeps agents.
@@ -38,11 +40,18 @@ pub trait AgentStore: std::fmt::Debug + Send + Sync {
     /// [`StoreError::NameTaken`] when the name is in use, also by an agent of another id.
     fn add<'a>(&'a self, agent: &'a StoredAgent) -> BoxFuture<'a, Result<(), StoreError>>;
 
-    /// Replaces all but id and creation time; `false` when there is no such agent.
+    /// Replaces all but id and creation time of an agent that has still the version `expected`, where one is given.
     ///
     /// # Errors
     /// [`StoreError::NameTaken`] when another agent has the name.
-    fn update<'a>(&'a self, agent: &'a StoredAgent) -> BoxFuture<'a, Result<bool, StoreError>>;
+    fn update<'a>(
+        &'a self,
+        agent: &'a StoredAgent,
+        expected: Option<Timestamp>,
+    ) -> BoxFuture<'a, Result<EntryWrite, StoreError>>;
+
+    /// The agent of this id.
+    fn agent(&self, id: AgentId) -> BoxFuture<'_, Result<Option<StoredAgent>, StoreError>>;
 
     /// All agents, by name.
     fn agents(&self) -> BoxFuture<'_, Result<StoredRows<StoredAgent>, StoreError>>;

@@ -17,7 +17,7 @@ pub struct StoredEntry {
     pub changed: Timestamp,
 }
 
-/// What became of a change to an entry.
+/// What became of a change to an entry, or to an agent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum EntryWrite {
     /// It was made; the entry has this version now.
@@ -26,6 +26,13 @@ pub enum EntryWrite {
     Conflict(Timestamp),
     /// There is no such entry.
     Missing,
+}
+
+impl EntryWrite {
+    /// Whether the change was made.
+    pub const fn is_done(self) -> bool {
+        matches!(self, Self::Done(_))
+    }
 }
 
 /// Keeps entries of the config.

@@ -101,6 +101,9 @@ pub trait KeyStore: fmt::Debug + Send + Sync {
     /// All keys, live or not, oldest first.
     fn keys(&self) -> BoxFuture<'_, Result<StoredRows<StoredKey>, StoreError>>;
 
+    /// Those of one agent, by their ids.
+    fn keys_of(&self, agent: AgentId) -> BoxFuture<'_, Result<StoredRows<StoredKey>, StoreError>>;
+
     /// Revokes a key as of `at`, which ends the sessions of its agent; `false` when there is none or
     /// it was revoked before. One whose row was refused opens nothing already, and is known as revoked.
     fn revoke<'a>(

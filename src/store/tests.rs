@@ -222,6 +222,7 @@ async fn agents_are_kept(open: impl AsyncFn() -> (Store, TempDir)) {
         profiles: Some(vec![ProfileName::parse("reading").unwrap()]),
         terms,
         created: at(1),
+        changed: at(1),
     };
     agents.add(&agent).await.unwrap();
     let other = StoredAgent {
@@ -248,11 +249,21 @@ async fn agents_are_kept(open: impl AsyncFn() -> (Store, TempDir)) {
         name: "abe".to_owned(),
         ..agent.clone()
     };
-    let error = agents.update(&stolen).await.unwrap_err();
+    let error = agents.update(&stolen, None).await.unwrap_err();
     assert_eq!(error.to_string(), "an agent named `abe` already exists");
 
     (agent.name, agent.enabled, agent.role) = ("zed".to_owned(), false, Role::Auditor);
-    assert!(agents.update(&agent).await.unwrap());
+    let known = agent.changed;
+    let EntryWrite::Done(changed) = agents.update(&agent, Some(known)).await.unwrap() else {
+        panic!("it was as expected");
+    };
+    assert!(changed > known);
+    agent.changed = changed;
+    let late = agents.update(&agent, Some(known)).await.unwrap();
+    assert_eq!(late, EntryWrite::Conflict(changed));
+    let read = agents.agent(agent.id).await.unwrap();
+    assert_eq!(read, Some(agent.clone()));
+    assert_eq!(agents.agent(AgentId::ANONYMOUS).await.unwrap(), None);
     let listed = agents.agents().await.unwrap();
     assert_eq!(listed.rows, [other, agent.clone()]);
     assert_eq!(listed.refused, []);
@@ -260,7 +271,7 @@ async fn agents_are_kept(open: impl AsyncFn() -> (Store, TempDir)) {
     store.keys.add(&key("k", 1)).await.unwrap();
     assert!(agents.remove(agent.id).await.unwrap());
     assert!(!agents.remove(agent.id).await.unwrap());
-    assert!(!agents.update(&agent).await.unwrap());
+    assert!(!agents.update(&agent, None).await.unwrap().is_done());
     let left = store.keys.keys().await.unwrap();
     assert_eq!(left.rows, [], "its keys go with it");
 }

@@ -362,3 +362,59 @@ async fn a_workspace_admin_has_the_agents_of_its_workspace_alone() {
     }
     api.stop().await;
 }
+
+/// Two who change one agent do not undo each other's changes.
+#[tokio::test]
+async fn a_change_names_the_version_that_it_is_of() {
+    let api = TestApi::start("").await;
+    add(&api, "bot", json!({})).await;
+    let first = api.get("/agents/bot").await.etag.unwrap();
+    let change = async |method, etag: &str, body: Value| {
+        let request = api.request(method, "/agents/bot").bearer_auth(ADMIN_KEY);
+        answer(request.header("if-match", etag).json(&body)).await
+    };
+    let made = change(Method::PATCH, &first, json!({ "team": "science" })).await;
+    assert_eq!(made.status, StatusCode::OK, "{made:?}");
+    let second = made.etag.unwrap();
+    assert_ne!(first, second);
+    assert_eq!(api.get("/agents/bot").await.etag, Some(second.clone()));
+    for method in [Method::PATCH, Method::DELETE] {
+        let late = change(method, &first, json!({ "team": "arts" })).await;
+        assert_eq!(late.status, StatusCode::PRECONDITION_FAILED, "{late:?}");
+        assert_eq!(late.body["current"], second);
+    }
+    assert_eq!(api.get("/agents/bot").await.body["team"], "science");
+    let removed = change(Method::DELETE, &second, json!({})).await;
+    assert_eq!(removed.status, StatusCode::OK, "{removed:?}");
+    assert_eq!(
+        api.get("/agents/reader").await.etag,
+        None,
+        "it is of the file"
+    );
+    api.stop().await;
+}
+
+/// What an admin said of an agent does not go away with it.
+#[tokio::test]
+async fn a_workspace_admin_removes_no_agent_that_was_narrowed() {
+    let api = TestApi::start(AGENTS).await;
+    let lead = async |method, path: &str, body| send(&api, LEAD_KEY, (method, path), body).await;
+    for (name, narrowed) in [
+        ("slow", json!({ "terms": { "rate": "1/1m" } })),
+        ("reading", json!({ "profiles": [] })),
+    ] {
+        let made = lead(Method::POST, "/agents", json!({ "name": name })).await;
+        assert_eq!(made.status, StatusCode::CREATED, "{made:?}");
+        let path = format!("/agents/{name}");
+        let patched = api.send(Method::PATCH, &path, &narrowed).await;
+        assert_eq!(patched.status, StatusCode::OK, "{patched:?}");
+        let refused = lead(Method::DELETE, &path, json!({})).await;
+        assert_eq!(refused.status, StatusCode::FORBIDDEN, "{refused:?}");
+        let widened = json!({ "terms": { "rate": null }, "profiles": null });
+        let patched = api.send(Method::PATCH, &path, &widened).await;
+        assert_eq!(patched.status, StatusCode::OK, "{patched:?}");
+        let removed = lead(Method::DELETE, &path, json!({})).await;
+        assert_eq!(removed.status, StatusCode::OK, "{removed:?}");
+    }
+    api.stop().await;
+}

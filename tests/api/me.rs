@@ -9,6 +9,7 @@ const LEAD_KEY: &str = "tb_Hd5tM9pXc2vQ7rKz4WnB8sLy3GfJ6aEu";
 
 const TERMS: &str = "price = \"0.5\"\n\
      [agents.lead]\nteam = \"science\"\npolicy = { mode = \"all\" }\nbudget = \"3/day\"\n\
+     rate = \"3/1h\"\ntool_rate = \"2/1h\"\n\
      keys = [\"tb_Hd5tM9pXc2vQ7rKz4WnB8sLy3GfJ6aEu\"]\n\
      [governance]\nauth = \"keys\"\npolicy = { mode = \"allowlist\", tools = [\"own/echo\"] }\n\
      [governance.teams]\nscience = { budget = \"5/month\" }\n";
@@ -45,6 +46,17 @@ async fn an_agent_sees_what_it_has_used_and_what_is_left() {
         [
             (&json!("agent:lead:day"), &json!("2.50")),
             (&json!("team:science:month"), &json!("4.50")),
+        ]
+    );
+    let left = body["rates"].as_array().unwrap().iter();
+    let left: Vec<_> = left
+        .map(|it| (&it["of"], &it["tool"], &it["left"]))
+        .collect();
+    assert_eq!(
+        left,
+        [
+            (&json!("agent"), &json!(null), &json!(2)),
+            (&json!("tool"), &json!("echo"), &json!(1)),
         ]
     );
     // Another one sees its own alone: nothing was used, the default budget holds, and one tool is allowed.

@@ -114,3 +114,30 @@ async fn routes_methods_and_what_is_missing() {
     }
     api.stop().await;
 }
+
+/// A token stands for its subject; one that opens nothing is refused with the reason, and is in no answer.
+#[tokio::test]
+async fn a_token_that_opens_nothing_explains_nothing() {
+    let api = start().await;
+    for (asked, expect, why) in [
+        (json!({}), StatusCode::BAD_REQUEST, "either"),
+        (
+            json!({ "agent": "held", "token": "t0ken" }),
+            StatusCode::BAD_REQUEST,
+            "either",
+        ),
+        (
+            json!({ "token": "t0ken" }),
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "it is unknown",
+        ),
+    ] {
+        let mut asked = asked;
+        asked["name"] = json!("own/echo");
+        let refused = explain(&api, asked).await;
+        assert_eq!(refused.status, expect, "{refused:?}");
+        let text = refused.body.to_string();
+        assert!(text.contains(why) && !text.contains("t0ken"), "{text}");
+    }
+    api.stop().await;
+}

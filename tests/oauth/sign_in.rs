@@ -1018,6 +1018,7 @@ async fn who_is_disabled_or_removed_is_signed_out() {
         profiles: None,
         terms: Terms::default(),
         created: clock::now(),
+        changed: clock::now(),
     };
     let data = signing.gateway.config.data_dir.clone();
     signing.store.agents.add(&agent(true)).await.unwrap();
@@ -1027,7 +1028,12 @@ async fn who_is_disabled_or_removed_is_signed_out() {
     let (_, tokens) = signing.exchange(&client, &code).await;
     let access = tokens["access_token"].as_str().unwrap();
     let mut open = open_stream(&signing.gateway.http().with_key(access)).await;
-    signing.store.agents.update(&agent(false)).await.unwrap();
+    signing
+        .store
+        .agents
+        .update(&agent(false), None)
+        .await
+        .unwrap();
     control_socket::notify_all(&data).await;
     let end = async { while open.next().await.is_some() {} };
     soon("the stream ends", end).await;

@@ -1,6 +1,7 @@
 //! Agents in SQLite.
 
 use futures_util::future::BoxFuture;
+use jiff::Timestamp;
 use sqlx::{FromRow, SqliteConnection};
 
 use super::{
@@ -12,7 +13,9 @@ use crate::{
     clock,
     config::Role,
     names::{AgentId, ProfileName},
-    store::{AgentStore, RefusedRow, RowFault, RowKind, StoreError, StoredAgent, StoredRows},
+    store::{
+        AgentStore, EntryWrite, RefusedRow, RowFault, RowKind, StoreError, StoredAgent, StoredRows,
+    },
 };
 
 /// A row. Texts are bytes, since whoever forges one need not write UTF-8.
@@ -67,7 +70,7 @@ impl MacRow for AgentRow {
 impl AgentStore for Sqlite {
     fn add<'a>(&'a self, agent: &'a StoredAgent) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
-            let row = self.row_of(agent, from_time(clock::now()))?;
+            let row = self.row_of(agent, from_time(agent.changed))?;
             let done = sqlx::query(
                 "INSERT INTO agents (id, name, team, enabled, admin, profiles, terms, created_ms, \
                  changed_ms, mac) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -89,7 +92,11 @@ impl AgentStore for Sqlite {
         })
     }
 
-    fn update<'a>(&'a self, agent: &'a StoredAgent) -> BoxFuture<'a, Result<bool, StoreError>> {
+    fn update<'a>(
+        &'a self,
+        agent: &'a StoredAgent,
+        expected: Option<Timestamp>,
+    ) -> BoxFuture<'a, Result<EntryWrite, StoreError>> {
         Box::pin(async move {
             let doing = "changing an agent";
             let failed = |error| self.map_error(doing, error);
@@ -101,8 +108,11 @@ impl AgentStore for Sqlite {
                     .await
                     .map_err(failed)?;
             let Some((created_ms, changed_ms)) = before else {
-                return Ok(false);
+                return Ok(EntryWrite::Missing);
             };
+            if expected.is_some_and(|expected| from_time(expected) != changed_ms) {
+                return Ok(EntryWrite::Conflict(to_time(changed_ms)));
+            }
             let now = from_time(clock::now()).max(changed_ms.saturating_add(1));
             let row = AgentRow {
                 created_ms,
@@ -125,7 +135,21 @@ impl AgentStore for Sqlite {
             .await;
             done.map_err(|error| self.name_taken(doing, agent, error))?;
             tx.commit().await.map_err(failed)?;
-            Ok(true)
+            Ok(EntryWrite::Done(to_time(now)))
+        })
+    }
+
+    fn agent(&self, id: AgentId) -> BoxFuture<'_, Result<Option<StoredAgent>, StoreError>> {
+        Box::pin(async move {
+            let read = async {
+                let rows = sqlx::query_as::<_, AgentRow>("SELECT * FROM agents WHERE id = ?")
+                    .bind(id.0.as_bytes().as_slice())
+                    .fetch_all(&self.reader);
+                rows.await
+                    .map_err(|error| self.map_error("reading an agent", error))
+            };
+            let found = self.signer.verified_part(read, |row| self.agent_of(row));
+            Ok(found.await?.rows.pop())
         })
     }
 
@@ -201,6 +225,7 @@ impl Sqlite {
             terms: serde_json::from_slice(&row.terms)
                 .map_err(|detail| self.undecodable(what("the terms"), detail))?,
             created: to_time(row.created_ms),
+            changed: to_time(row.changed_ms),
             name,
         })
     }

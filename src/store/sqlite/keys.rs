@@ -115,6 +115,22 @@ impl KeyStore for Sqlite {
         })
     }
 
+    fn keys_of(&self, agent: AgentId) -> BoxFuture<'_, Result<StoredRows<StoredKey>, StoreError>> {
+        Box::pin(async move {
+            let read = async {
+                let rows =
+                    sqlx::query_as::<_, KeyRow>("SELECT * FROM keys WHERE agent = ? ORDER BY id")
+                        .bind(agent.0.as_bytes().to_vec())
+                        .fetch_all(&self.reader);
+                rows.await
+                    .map_err(|error| self.map_error("reading keys", error))
+            };
+            self.signer
+                .verified_part(read, |row| self.key_of(&row))
+                .await
+        })
+    }
+
     fn revoke<'a>(
         &'a self,
         id: &'a KeyId,

@@ -120,6 +120,27 @@ impl Signer {
         for (id, row) in &mut *seen {
             row.is_removed |= !there.contains(id.as_slice());
         }
+        self.verify_all(rows, stored, seen)
+    }
+
+    /// The same for some of the rows, which says nothing of others.
+    pub(super) async fn verified_part<R: MacRow, T>(
+        &self,
+        read: impl Future<Output = Result<Vec<R>, StoreError>>,
+        stored: impl Fn(R) -> Result<T, StoreError>,
+    ) -> Result<StoredRows<T>, StoreError> {
+        let mut tables = self.latest_seen.lock().await;
+        let seen = tables.entry(R::TABLE).or_default();
+        let rows = read.await?;
+        self.verify_all(rows, stored, seen)
+    }
+
+    fn verify_all<R: MacRow, T>(
+        &self,
+        rows: Vec<R>,
+        stored: impl Fn(R) -> Result<T, StoreError>,
+        seen: &mut HashMap<Vec<u8>, SeenRow>,
+    ) -> Result<StoredRows<T>, StoreError> {
         let mut listed = StoredRows::default();
         for row in rows {
             match self.verify_row(&row, seen) {

@@ -142,6 +142,7 @@ async fn written(store: &Sqlite) -> (StoredAgent, StoredKey) {
         profiles: None,
         terms: crate::config::Terms::default(),
         created,
+        changed: created,
     };
     let key = StoredKey {
         id: KeyId::new("key_1"),
@@ -225,7 +226,7 @@ async fn an_earlier_state_of_a_row_is_refused() {
     };
     run("CREATE TABLE a AS SELECT * FROM agents; CREATE TABLE k AS SELECT * FROM keys").await;
     (agent.enabled, agent.role) = (false, crate::config::Role::Agent);
-    assert!(store.update(&agent).await.unwrap());
+    assert!(store.update(&agent, None).await.unwrap().is_done());
     assert!(store.revoke(&key.id, key.created).await.unwrap());
     let (agents, keys) = (store.agents().await.unwrap(), store.keys().await.unwrap());
     assert_eq!((agents.rows.len(), keys.rows.len()), (1, 1));
@@ -268,7 +269,11 @@ async fn a_removed_row_that_was_restored_is_refused() {
         assert_eq!(agents.refused[0].why, RowFault::RolledBack);
     }
     assert!(store.remove(agent.id).await.unwrap());
-    AgentStore::add(&store, &agent).await.unwrap();
+    let anew = StoredAgent {
+        changed: crate::clock::now(),
+        ..agent
+    };
+    AgentStore::add(&store, &anew).await.unwrap();
     assert_eq!(counts().await, (1, 0));
 }
 

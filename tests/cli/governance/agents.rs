@@ -413,7 +413,14 @@ async fn grow(place: &Place) {
     let terms = serde_json::to_string(&agent.terms).expect("it is JSON");
     let grown = terms.replace(r#""matches":"x""#, r#""matches":"\\w{200}""#);
     agent.terms = serde_json::from_str(&grown).expect("they are terms");
-    assert!(store.agents.update(&agent).await.expect("it is written"));
+    assert!(
+        store
+            .agents
+            .update(&agent, None)
+            .await
+            .expect("it is written")
+            .is_done()
+    );
     store.close().await;
 }
 

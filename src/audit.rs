@@ -38,6 +38,7 @@ pub use error::{AuditError, IndexLag};
 pub use files::{ChainId, InvalidChainId};
 pub use flood_meter::{FloodMeter, FloodSum, SUM_INTERVAL};
 pub use hash_chain::{Hash, InvalidHash};
+pub use read::events::{EventFilter, EventPlace, FoundEvent, latest_events};
 pub use read::export::{ExportFormat, export};
 pub use read::latest_records::{NewRecords, latest_records, new_records};
 pub use read::query::{

@@ -364,7 +364,9 @@ fn check_version(agent: &StoredAgent, precondition: EntryPrecondition) -> Result
         EntryPrecondition::Version(version) if version != agent.changed => {
             Err(changed_since(&agent.name, agent.changed))
         }
-        _ => Ok(()),
+        EntryPrecondition::Absent | EntryPrecondition::Present | EntryPrecondition::Version(_) => {
+            Ok(())
+        }
     }
 }
 

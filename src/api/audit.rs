@@ -35,14 +35,17 @@ use super::{
 };
 use crate::{
     audit::{
-        AuditError, FoundRecord, IndexLag, Query, RecordFilter, RecordedDecision, TrustAnchors,
-        latest_records, verify_with,
+        AuditError, EventFilter, EventPlace, FoundRecord, IndexLag, LogEntry, Position, Query,
+        RecordFilter, RecordedDecision, TrustAnchors, latest_events, latest_records, verify_with,
     },
+    clock,
     names::InvocationId,
 };
 
 /// Chunks of an export that wait for who reads it.
 const EXPORT_QUEUE: usize = 4;
+/// How far back events are listed where nobody says so: they are searched in all lines of the log.
+const EVENTS_SINCE: SignedDuration = SignedDuration::from_hours(7 * 24);
 /// Bytes of a chunk.
 const EXPORT_CHUNK: usize = 64 << 10;
 
@@ -63,6 +66,20 @@ pub(super) struct AuditFilter {
     since: Option<String>,
     /// Before this time, RFC 3339.
     #[schemars(extend("format" = "date-time"))]
+    until: Option<String>,
+}
+
+/// Which events; everything that is given must hold.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(super) struct EventParams {
+    /// Only what happened so: `config_changed`, `agent_changed`, `key_created` and so on.
+    event: Option<String>,
+    /// Only what happened to this: a server, an agent, the id of a key.
+    subject: Option<String>,
+    /// Not before this time, RFC 3339. Default: seven days ago.
+    since: Option<String>,
+    /// Before this time, RFC 3339.
     until: Option<String>,
 }
 
@@ -113,6 +130,10 @@ pub(super) fn routes() -> ApiRouter<Arc<ApiState>> {
             post_with(verify, |op| op.id("verifyAudit")),
         )
         .api_route(
+            "/api/v1/audit/events",
+            get_with(list_events, |op| op.id("listAuditEvents")),
+        )
+        .api_route(
             "/api/v1/audit/{id}",
             get_with(show, |op| op.id("getAuditRecord")),
         )
@@ -161,6 +182,35 @@ pub(super) async fn show(
     };
     let found = find(&state, &filter, 1).await?;
     found.first().map(to_resource).map(Json).ok_or_else(missing)
+}
+
+/// Lists what happened beside calls, latest first: changes with their old and new values, and who made them.
+pub(super) async fn list_events(
+    State(state): State<Arc<ApiState>>,
+    _: Reader,
+    QueryParams(page): QueryParams<PageQuery>,
+    QueryParams(params): QueryParams<EventParams>,
+) -> Result<Json<Page<AuditRecord>>, Problem> {
+    let limit = page.limit()?;
+    let before = page
+        .after()?
+        .map(|key| parse_event_cursor(&key).ok_or_else(foreign_cursor));
+    let filter = EventFilter {
+        before: before.transpose()?,
+        ..params.resolve()?
+    };
+    let directory = log_dir(&state);
+    let read = spawn_blocking(move || latest_events(&directory, &filter, limit + 1)).await;
+    let read = read.map_err(|error| Problem::new(ProblemType::InternalError, error.to_string()))?;
+    let mut found = read.map_err(|error| failed(&error))?;
+    found.reverse();
+    let has_more = found.len() > limit;
+    found.truncate(limit);
+    let last = found.last().filter(|_| has_more);
+    Ok(Json(Page {
+        next_cursor: last.map(|last| cursor_of(&event_cursor(last.place()))),
+        items: found.iter().map(|found| shown_line(&found.entry)).collect(),
+    }))
 }
 
 /// Gives all records that match as JSON lines, oldest first: the lines of the log, unchanged.
@@ -243,6 +293,24 @@ impl AuditFilter {
     }
 }
 
+impl EventParams {
+    fn resolve(self) -> Result<EventFilter, Problem> {
+        let event = self.event.map(|text| serde_json::from_value(text.into()));
+        let event = event
+            .transpose()
+            .map_err(|error| invalid("event", &error))?;
+        let since = parse_time("since", self.since.as_deref())?;
+        let week_ago = || clock::now().checked_sub(EVENTS_SINCE).unwrap_or_default();
+        Ok(EventFilter {
+            event,
+            subject: self.subject,
+            since: Some(since.unwrap_or_else(week_ago)),
+            until: parse_time("until", self.until.as_deref())?,
+            before: None,
+        })
+    }
+}
+
 /// The time that `text`, which is given as `what`, says.
 pub(super) fn parse_time(what: &str, text: Option<&str>) -> Result<Option<Timestamp>, Problem> {
     let parsed = text.map(str::parse).transpose();
@@ -261,12 +329,9 @@ async fn page_of(
 ) -> Result<Page<AuditRecord>, Problem> {
     let limit = page.limit()?;
     let mut filter = filter.resolve()?;
-    let after = page.after()?.map(|key| {
-        parse_cursor(&key).ok_or_else(|| {
-            let detail = "`cursor` is not a `next_cursor` of this list";
-            Problem::new(ProblemType::InvalidRequest, detail)
-        })
-    });
+    let after = page
+        .after()?
+        .map(|key| parse_cursor(&key).ok_or_else(foreign_cursor));
     let after = after.transpose()?;
     if let Some((time, _)) = after {
         // Others of the same moment follow it.
@@ -296,6 +361,34 @@ async fn page_of(
     })
 }
 
+fn foreign_cursor() -> Problem {
+    let detail = "`cursor` is not a `next_cursor` of this list";
+    Problem::new(ProblemType::InvalidRequest, detail)
+}
+
+fn event_cursor(place: EventPlace) -> String {
+    let EventPlace { ts, position } = place;
+    let Position {
+        chain,
+        segment,
+        offset,
+        length,
+    } = position;
+    format!("{ts} {chain} {segment} {offset} {length}")
+}
+
+fn parse_event_cursor(key: &str) -> Option<EventPlace> {
+    let mut words = key.split(' ');
+    let ts = words.next()?.parse().ok()?;
+    let position = Position {
+        chain: words.next()?.parse().ok()?,
+        segment: words.next()?.parse().ok()?,
+        offset: words.next()?.parse().ok()?,
+        length: words.next()?.parse().ok()?,
+    };
+    Some(EventPlace { ts, position })
+}
+
 fn parse_cursor(key: &str) -> Option<(Timestamp, String)> {
     let (time, id) = key.split_once(' ')?;
     Some((time.parse().ok()?, id.to_owned()))
@@ -322,7 +415,11 @@ fn to_listed(found: &FoundRecord) -> AuditRecord {
 }
 
 fn to_resource(found: &FoundRecord) -> AuditRecord {
-    AuditRecord(serde_json::from_slice(&found.entry.line).unwrap_or_default())
+    shown_line(&found.entry)
+}
+
+fn shown_line(entry: &LogEntry) -> AuditRecord {
+    AuditRecord(serde_json::from_slice(&entry.line).unwrap_or_default())
 }
 
 pub(super) fn log_dir(state: &ApiState) -> PathBuf {

@@ -186,3 +186,45 @@ async fn a_budget_that_starts_anew_is_recorded_with_what_was_spent() {
     );
     api.stop().await;
 }
+
+/// Auditors read over HTTP who changed what.
+#[tokio::test]
+async fn events_are_found_by_pages_and_filters() {
+    let api = TestApi::start("").await;
+    for name in ["one", "two", "three"] {
+        send(&api, Method::POST, "/agents", json!({ "name": name })).await;
+    }
+    send(&api, Method::DELETE, "/agents/two", json!({})).await;
+    let subjects = |page: &Value| -> Vec<String> {
+        let items = page["items"].as_array().unwrap().iter();
+        let subjects = items.map(|it| it["subject"].as_str().unwrap().to_owned());
+        subjects.collect()
+    };
+    let all = api.get("/audit/events?event=agent_changed").await.body;
+    assert_eq!(subjects(&all), ["two", "three", "two", "one"]);
+    assert_eq!(all["items"][0]["detail"], "removed");
+    assert!(all["items"][3]["changes"].is_array(), "{all}");
+    let mut seen = Vec::new();
+    let mut path = "/audit/events?event=agent_changed&limit=3".to_owned();
+    loop {
+        let page = api.get(&path).await.body;
+        seen.extend(subjects(&page));
+        let Some(cursor) = page["next_cursor"].as_str() else {
+            break;
+        };
+        path = format!("/audit/events?event=agent_changed&limit=3&cursor={cursor}");
+    }
+    assert_eq!(seen, subjects(&all));
+    let two = api.get("/audit/events?subject=two").await.body;
+    assert_eq!(subjects(&two), ["two", "two"]);
+    let late = api
+        .get("/audit/events?since=2100-01-01T00:00:00Z")
+        .await
+        .body;
+    assert_eq!(subjects(&late), [""; 0]);
+    for wrong in ["event=none", "since=x", "cursor=x"] {
+        let refused = api.get(&format!("/audit/events?{wrong}")).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{refused:?}");
+    }
+    api.stop().await;
+}

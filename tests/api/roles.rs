@@ -46,6 +46,7 @@ const TABLE: &[(&str, [u16; 6])] = &[
     ("exportAuditRecords", [401, 403, 403, 403, IN, IN]),
     ("followAuditRecords", [401, 403, 403, 403, IN, IN]),
     ("getAuditRecord", [401, 403, 403, 403, IN, IN]),
+    ("listAuditEvents", [401, 403, 403, 403, IN, IN]),
     ("listAuditRecords", [401, 403, 403, 403, IN, IN]),
     ("listOwnAuditRecords", [401, IN, IN, IN, IN, IN]),
     ("verifyAudit", [401, 403, 403, 403, IN, IN]),

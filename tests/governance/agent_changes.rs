@@ -218,15 +218,8 @@ async fn a_workspace_is_left_under_an_open_session() {
         team: Some("ops".to_owned()),
         ..eve(Terms::default(), true)
     };
-    assert!(
-        house
-            .store
-            .agents
-            .update(&moved, None)
-            .await
-            .unwrap()
-            .is_done()
-    );
+    let written = house.store.agents.update(&moved, None).await.unwrap();
+    assert!(written.is_done());
     house.refresh().await;
     let mut told = Vec::new();
     for _ in 0..3 {

@@ -270,7 +270,7 @@ impl Follow {
 
 /// The segments that may hold a record from `since` on: a segment's are written before the next one
 /// begins.
-fn segments_since(
+pub(super) fn segments_since(
     directory: &Path,
     chain: ChainId,
     mut segments: Vec<u32>,

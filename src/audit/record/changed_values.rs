@@ -93,7 +93,7 @@ impl ChangedValues {
     }
 }
 
-impl<'a> MaskedDocument<'a> {
+impl MaskedDocument<'_> {
     fn member(self, name: &str) -> Option<Self> {
         let written = self.written.get(name)?;
         let shown = self.shown.get(name).unwrap_or(&HIDDEN);

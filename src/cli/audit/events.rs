@@ -1,6 +1,6 @@
 //! `tollbridge audit events`
 
-use std::{path::Path, process::ExitCode};
+use std::process::ExitCode;
 
 use clap::Args;
 use jiff::Timestamp;
@@ -17,7 +17,7 @@ use super::{
     print_lines, truncate_to_latest,
 };
 use crate::{
-    audit::{AuditError, AuditEvent, ChainReader, LogEntry, chains},
+    audit::{EventFilter, FoundEvent, latest_events},
     config::{Config, LoadScope},
 };
 
@@ -39,12 +39,6 @@ pub(super) struct EventsArgs {
     json: bool,
 }
 
-/// An event and the line that has it.
-struct FoundEvent {
-    event: AuditEvent<'static>,
-    entry: LogEntry,
-}
-
 impl EventsArgs {
     pub(super) fn run(&self) -> ExitCode {
         match self
@@ -59,12 +53,13 @@ impl EventsArgs {
     async fn show(&self, config: &Config) -> Result<ExitCode, CommandError> {
         check_order(self.since, self.until)?;
         let log_dir = config.data_dir.join("audit");
-        let (since, until) = (self.since, self.until);
-        let wanted = move |at: Timestamp| {
-            since.is_none_or(|since| at >= since) && until.is_none_or(|until| at < until)
+        let filter = EventFilter {
+            since: self.since,
+            until: self.until,
+            ..EventFilter::default()
         };
         let limit = self.limit;
-        let read = blocking(move || latest_events(&log_dir, wanted, limit.saturating_add(1)));
+        let read = blocking(move || latest_events(&log_dir, &filter, limit.saturating_add(1)));
         let mut found = with_progress(read, || "reading the audit".to_owned()).await??;
         truncate_to_latest(&mut found, limit);
         if self.json {
@@ -78,41 +73,9 @@ impl EventsArgs {
                 event.event.as_str().to_owned(),
                 event.subject.to_string(),
                 event.actor.as_deref().unwrap_or_default().to_owned(),
-                detail(event),
+                event.detail.as_deref().unwrap_or_default().to_owned(),
             ]);
         }
         Ok(table.print())
     }
-}
-
-/// What an event says more, and what was changed.
-fn detail(event: &AuditEvent<'_>) -> String {
-    let detail = event.detail.as_deref().unwrap_or_default();
-    if event.changes.is_empty() {
-        return detail.to_owned();
-    }
-    format!("{detail}; {}", event.changes)
-}
-
-/// The latest `count` events, oldest of them first. Events are few among the lines and no index
-/// knows them, so that every line is read.
-fn latest_events(
-    log_dir: &Path,
-    wanted: impl Fn(Timestamp) -> bool,
-    count: usize,
-) -> Result<Vec<FoundEvent>, AuditError> {
-    let mut found: Vec<FoundEvent> = Vec::new();
-    for chain in chains(log_dir)? {
-        let mut reader = ChainReader::new(log_dir, chain)?;
-        while let Some(entry) = reader.read()? {
-            if let Some(event) = entry.event()?
-                && wanted(event.ts)
-            {
-                found.push(FoundEvent { event, entry });
-            }
-        }
-        found.sort_by_key(|found| found.event.ts);
-        found.drain(..found.len().saturating_sub(count));
-    }
-    Ok(found)
 }

@@ -31,6 +31,7 @@ mod tools;
 mod trials;
 mod usage;
 mod value_places;
+mod workspaces;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -272,6 +273,7 @@ fn router() -> ApiRouter<Arc<ApiState>> {
         .merge(servers::routes())
         .merge(tools::routes())
         .merge(usage::routes())
+        .merge(workspaces::routes())
         .route("/api/v1/openapi.json", get(show_description))
         .fallback(async || Problem::not_found("such path"))
 }

@@ -20,7 +20,7 @@ mod users;
 mod validity;
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex},
 };
 
@@ -199,6 +199,7 @@ impl AgentDirectory {
             authentication,
             configured: agents.collect(),
             rules: Vec::new(),
+            members: HashMap::new(),
             stored: Default::default(),
         };
         Self {
@@ -238,6 +239,15 @@ impl AgentDirectory {
         let mut sources = lock(&self.sources);
         sources.rules = rules;
         self.publish(&sources);
+    }
+
+    /// Replaces which workspaces name agents, by the names of the agents: those without a team have it as theirs.
+    pub fn set_workspace_members(&self, members: HashMap<String, String>) {
+        let mut sources = lock(&self.sources);
+        if sources.members != members {
+            sources.members = members;
+            self.publish(&sources);
+        }
     }
 
     /// Shows out who came in as the agent `id`: a grant was revoked, say. They may come in anew.

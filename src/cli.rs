@@ -121,6 +121,8 @@ enum Command {
     SignIns(sign_ins::SignInsArgs),
     /// Run the gateway for one client on stdin and stdout
     Stdio(stdio::Stdio),
+    /// Show workspaces, and change those of the store
+    Workspace(entries::WorkspaceArgs),
     /// Confine and start a program (run by the gateway itself)
     #[command(hide = true)]
     Launcher {
@@ -162,6 +164,7 @@ pub fn run() -> ExitCode {
         Command::Serve(serve) => serve.run(),
         Command::SignIns(sign_ins) => sign_ins.run(),
         Command::Stdio(stdio) => stdio.run(),
+        Command::Workspace(workspace) => workspace.run(),
         Command::Launcher { step } => launcher::run(&step),
     }
 }

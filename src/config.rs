@@ -23,7 +23,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use crate::names::{ProfileName, ServerName};
+use crate::names::{ProfileName, ServerName, WorkspaceName};
 use units::{Size, Time, optional_size};
 
 pub(crate) use diagnostics::redact::MASK;
@@ -68,6 +68,7 @@ pub use model::server_settings::server_keys;
 pub use model::transport::{
     Auth, DisplayOnly, ForwardProxy, GatewaySession, Remote, RemoteTls, StdioCommand, Transport,
 };
+pub use model::workspace::Workspace;
 use model::{CALLS_MAX, DEPTH_MAX};
 pub(crate) use node::join_path as key_path;
 pub use resolve::log_filter::InvalidLogFilter;
@@ -174,6 +175,9 @@ pub struct Config {
     pub secrets: Secrets,
     /// The servers, in the order of the files.
     pub servers: IndexMap<ServerName, Server>,
+    /// The workspaces, in the order of the files. Teams that own servers need not be among them.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub workspaces: IndexMap<WorkspaceName, Workspace>,
     /// Which entries of files and store count.
     #[serde(skip)]
     pub entries: EntryOrigins,

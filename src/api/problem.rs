@@ -32,6 +32,8 @@ pub enum ProblemType {
     Forbidden,
     /// The entry stands in a config file and is changed there.
     InConfigFile,
+    /// Something else uses it, or belongs to it.
+    InUse,
     /// The gateway failed, or its store did.
     InternalError,
     /// The body or a parameter is wrong.
@@ -57,7 +59,9 @@ pub enum ProblemType {
 impl ProblemType {
     const fn status(self) -> StatusCode {
         match self {
-            Self::AlreadyExists | Self::ConfigErrors | Self::InConfigFile => StatusCode::CONFLICT,
+            Self::AlreadyExists | Self::ConfigErrors | Self::InConfigFile | Self::InUse => {
+                StatusCode::CONFLICT
+            }
             Self::Forbidden => StatusCode::FORBIDDEN,
             Self::InternalError => StatusCode::INTERNAL_SERVER_ERROR,
             Self::InvalidRequest => StatusCode::BAD_REQUEST,
@@ -79,6 +83,7 @@ impl ProblemType {
             Self::ConfigErrors => "The config files have errors",
             Self::Forbidden => "Not allowed",
             Self::InConfigFile => "Stands in a config file",
+            Self::InUse => "In use",
             Self::InternalError => "Internal error",
             Self::InvalidRequest => "Invalid request",
             Self::MethodNotAllowed => "Method not allowed",

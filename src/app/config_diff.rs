@@ -6,7 +6,7 @@ use std::{fmt::Display, hash::Hash};
 
 use indexmap::IndexMap;
 
-use crate::config::{AgentConfig, Config, GovernanceConfig, Profile, Terms};
+use crate::config::{AgentConfig, Config, GovernanceConfig, Profile, Terms, Workspace};
 
 /// A key, and whether both say the same of it.
 type KeyComparison = (&'static str, bool);
@@ -25,6 +25,9 @@ pub(super) fn differences(old: &Config, new: &Config) -> Vec<String> {
     let mut differences = named_differences("agents", &old.agents, &new.agents, of_agent);
     let profiles = named_differences("profiles", &old.profiles, &new.profiles, of_profile);
     differences.extend(profiles);
+    let (before, after) = (&old.workspaces, &new.workspaces);
+    let workspaces = named_differences("workspaces", before, after, of_workspace);
+    differences.extend(workspaces);
     let are_matches_same = old.agent_matches == new.agent_matches;
     let settings = keys!(
         Config, old, new;
@@ -33,7 +36,7 @@ pub(super) fn differences(old: &Config, new: &Config) -> Vec<String> {
         request_state_ttl, secrets, session_idle_timeout;
         but admin_listen, agent_matches, agents, data_dir, entries, files, governance, listen, log, named_files,
         port_search, profiles,
-        servers, socket, tls, workers
+        servers, socket, tls, workers, workspaces
     );
     let settings = settings
         .into_iter()
@@ -81,6 +84,11 @@ fn of_profile(old: &Profile, new: &Profile) -> Vec<&'static str> {
         but terms
     );
     changed_keys(own, &old.terms, &new.terms)
+}
+
+fn of_workspace(old: &Workspace, new: &Workspace) -> Vec<&'static str> {
+    let own = keys!(Workspace, old, new; budget, description, members; but);
+    changed(own).collect()
 }
 
 /// Those of a section's `own` keys, and of the terms in it, that are not alike, each once.

@@ -25,6 +25,7 @@ pub(super) fn apply_with(
     directory: &AgentDirectory,
     builtin: Option<Arc<dyn TokenVerifier>>,
 ) {
+    directory.set_workspace_members(config.workspace_members());
     directory.set_agent_matches(config.agent_matches.clone());
     directory.set_token_verifiers(token_verifiers(config, builtin));
 }
@@ -35,6 +36,7 @@ pub(super) fn apply_changed(
     directory: &AgentDirectory,
     builtin: Option<Arc<dyn TokenVerifier>>,
 ) {
+    directory.set_workspace_members(config.workspace_members());
     directory.set_agent_matches(config.agent_matches.clone());
     let is_same = old.governance.auth == config.governance.auth
         && old.oauth == config.oauth

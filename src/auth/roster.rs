@@ -26,6 +26,8 @@ pub(super) struct AgentSources {
     pub(super) configured: Vec<config::AgentConfig>,
     /// The rules for subjects of tokens.
     pub(super) rules: Vec<config::AgentMatch>,
+    /// The workspaces that name agents of store or config, by the names of the agents.
+    pub(super) members: HashMap<String, String>,
     /// Agents and keys of the store, as they were last read.
     pub(super) stored: (Vec<Agent>, Vec<StoredKey>),
 }
@@ -177,7 +179,12 @@ impl AgentSources {
         let stored = self.stored.0.iter().cloned();
         let written = self.configured.iter().map(Agent::from_config);
         let all = [Agent::anonymous()].into_iter().chain(stored);
-        all.chain(written).map(|agent| (agent.id, agent)).collect()
+        let with_team = |mut agent: Agent| {
+            let workspace = || self.members.get(&agent.name).cloned();
+            agent.team = agent.team.take().or_else(workspace);
+            (agent.id, agent)
+        };
+        all.chain(written).map(with_team).collect()
     }
 
     /// Whose client certificates are whose.

@@ -1,4 +1,4 @@
-//! `tollbridge server` and `tollbridge profile`: what the admin API does with entries of the store.
+//! `tollbridge server`, `tollbridge profile` and `tollbridge workspace`: what the admin API does with entries of the store.
 
 mod setting;
 mod show;
@@ -60,6 +60,13 @@ pub(super) struct ProfileArgs {
     command: EntryCommand,
 }
 
+/// Show workspaces, and change those of the store
+#[derive(Args, Debug)]
+pub(super) struct WorkspaceArgs {
+    #[command(subcommand)]
+    command: EntryCommand,
+}
+
 #[derive(Debug, Subcommand)]
 enum EntryCommand {
     /// List what files and store have
@@ -85,7 +92,7 @@ struct ListEntries {
 
 #[derive(Args, Debug)]
 struct NamedEntry {
-    /// Its name; `NAME@TEAM` where it belongs to a workspace
+    /// Its name; `NAME@WORKSPACE` for a server of a workspace
     name: String,
     #[command(flatten)]
     common: ListEntries,
@@ -164,6 +171,12 @@ impl ServerArgs {
 impl ProfileArgs {
     pub(super) fn run(&self) -> ExitCode {
         self.command.run(EntrySection::Profiles)
+    }
+}
+
+impl WorkspaceArgs {
+    pub(super) fn run(&self) -> ExitCode {
+        self.command.run(EntrySection::Workspaces)
     }
 }
 

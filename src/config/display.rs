@@ -9,7 +9,7 @@ use serde::Serializer;
 use toml::{Table, Value};
 
 use super::{
-    Config, Profile, Server,
+    Config, Profile, Server, Workspace,
     diagnostics::{
         redact::{HiddenRanges, MASK, RedactedText},
         report::Diagnostics,
@@ -40,12 +40,32 @@ impl Config {
             }
         }
         self.show_agent_matches(&mut table);
+        self.hide_workspace_budgets(&mut table);
         shorten_budgets(&mut table);
         ShownConfig { table }
     }
 }
 
 impl Config {
+    /// Leaves out the budgets of teams that stand with their workspaces.
+    fn hide_workspace_budgets(&self, table: &mut Table) {
+        let governance = table.get_mut("governance").and_then(Value::as_table_mut);
+        let Some(governance) = governance else { return };
+        let Some(teams) = governance.get_mut("teams").and_then(Value::as_table_mut) else {
+            return;
+        };
+        for (name, _) in self
+            .workspaces
+            .iter()
+            .filter(|(_, it)| !it.budget.is_empty())
+        {
+            teams.remove(name.as_str());
+        }
+        if teams.is_empty() {
+            governance.remove("teams");
+        }
+    }
+
     /// Puts the rules among the agents, where a config has them.
     fn show_agent_matches(&self, table: &mut Table) {
         let rules = Value::try_from(&self.agent_matches).expect("rules are TOML");
@@ -194,6 +214,16 @@ impl Profile {
     pub fn to_display(&self) -> serde_json::Value {
         // As for a whole config.
         let mut table = Table::try_from(self).expect("a profile is TOML");
+        shorten_budgets(&mut table);
+        serde_json::to_value(&table).expect("every key is a string")
+    }
+}
+
+impl Workspace {
+    /// What it says, as a config file would have it.
+    pub fn to_display(&self) -> serde_json::Value {
+        // As for a whole config.
+        let mut table = Table::try_from(self).expect("a workspace is TOML");
         shorten_budgets(&mut table);
         serde_json::to_value(&table).expect("every key is a string")
     }

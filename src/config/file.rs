@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AgentMatch, Audit, Egress, GovernanceConfig, JwtIssuer, Limits, LogConfig, Naming, OAuthConfig,
-    Profile, Role, Secret, Secrets, Terms, model::policy::GlobList, units::Time,
+    Profile, Role, Secret, Secrets, Terms, Workspace, model::policy::GlobList, units::Time,
 };
 pub(super) use server::ServerSection;
 
@@ -127,6 +127,11 @@ pub(super) struct ConfigFile {
     /// `NAME@agent_UUID` by that agent; the name is then in quotes: `[servers."github@science"]`.
     #[schemars(extend("x-entry" = "server"))]
     pub(super) servers: IndexMap<String, ServerSection>,
+    /// Workspaces by name (letters, digits, `_`, `-`, `.`): teams with servers of their own. Default: each `team` that
+    /// agents have is one.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    #[schemars(extend("x-entry" = "workspace"))]
+    pub(super) workspaces: IndexMap<String, Workspace>,
 }
 
 impl Default for ConfigFile {
@@ -163,6 +168,7 @@ impl Default for ConfigFile {
             profiles: IndexMap::new(),
             secrets: Secrets::default(),
             servers: IndexMap::new(),
+            workspaces: IndexMap::new(),
         }
     }
 }

@@ -60,7 +60,7 @@ pub(super) struct ResolveContext<'s> {
 
 /// Resolves `file`, whose places stand in `tree`.
 pub(super) fn config(
-    file: file::ConfigFile,
+    mut file: file::ConfigFile,
     tree: &Node,
     context: ResolveContext<'_>,
     diagnostics: &mut Diagnostics,
@@ -78,6 +78,8 @@ pub(super) fn config(
     if is_anonymous {
         resolver.warn_of_unreachable_agents(&root);
     }
+    resolver.add_workspace_members(&file.workspaces, &mut file.agents.by_name, &root);
+    let known = (&file.agents.by_name, &file.workspaces);
     let names: Vec<String> = file.profiles.keys().cloned().collect();
     let servers = file.servers.values();
     let tags: Vec<String> = servers.flat_map(|it| it.server.tags.clone()).collect();
@@ -113,7 +115,7 @@ pub(super) fn config(
         oauth: file.oauth,
         jwt: file.jwt,
         naming: file.naming,
-        governance: resolver.governance(file.governance, &file.agents.by_name, &root),
+        governance: resolver.governance(file.governance, known, &root),
         audit: file.audit,
         agent_matches: resolver.agent_matches(
             file.agents.rules,
@@ -124,16 +126,22 @@ pub(super) fn config(
         profiles: resolver.profiles(file.profiles, &tags, &at("profiles")),
         secrets: resolver.secrets(file.secrets, &at("secrets")),
         servers: resolver.servers(file.servers, file.locality.as_deref(), &at("servers")),
+        workspaces: resolver.workspaces(file.workspaces, &root),
         locality: file.locality,
         entries: EntryOrigins::with_paths(resolver.path_spans),
         files: context.config_files.to_vec(),
         named_files: resolver.named_files,
     };
-    namespaces::check(&mut config, &root, resolver.findings);
-    unvalidated_arguments::check(&config, &root, resolver.findings);
-    policy_methods::check(&config, &root, resolver.findings);
-    hidden_paths::check(&config, &root, resolver.findings);
+    check_whole(&mut config, &root, resolver.findings);
     config
+}
+
+/// Finds what is wrong with sections together.
+fn check_whole(config: &mut Config, root: &ValuePath<'_>, findings: &mut Diagnostics) {
+    namespaces::check(config, root, findings);
+    unvalidated_arguments::check(config, root, findings);
+    policy_methods::check(config, root, findings);
+    hidden_paths::check(config, root, findings);
 }
 
 struct Resolver<'r> {

@@ -430,10 +430,7 @@ impl TermsHolder<'_> {
         let (layers, team) = policies.terms_of(self.agent, self.profile);
         let own = self.first(layers, ("budget", |terms| terms.budget.as_deref()));
         let team = self.agent.team.as_deref().zip(team);
-        let team = team.map(|(name, budgets)| {
-            let key = key_path("governance.teams", name);
-            (budgets, format!("{key}.budget"))
-        });
+        let team = team.map(|(name, budgets)| (budgets, policies.team_budget_key(name)));
         let server = policies.server_budgets(item.server);
         let key = format!("{}.budget", key_path("servers", item.server.as_str()));
         let all = [

@@ -7,7 +7,7 @@
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
 use dashmap::DashMap;
-use foldhash::{HashMap, fast::RandomState};
+use foldhash::{HashMap, HashSet, fast::RandomState};
 use indexmap::IndexMap;
 
 use super::{
@@ -22,9 +22,9 @@ use super::{
 use crate::{
     auth::Agent,
     catalog::{Prefixes, Profiles, Tool},
-    config::{self, Budget, Config, Rate, Terms},
+    config::{self, Budget, Config, Rate, Terms, key_path},
     money::Micros,
-    names::{AgentId, OwnerIndex, OwnerSet, ProfileName, ServerName},
+    names::{AgentId, OwnerIndex, OwnerSet, ProfileName, ServerName, WorkspaceName},
     scan::{InvalidScan, Scanner},
     store::BudgetSubject,
 };
@@ -45,6 +45,8 @@ pub struct PolicySet {
     pub(super) has_agent_identities: bool,
     default: Terms,
     teams: IndexMap<String, Vec<Budget>>,
+    /// The workspaces among the teams.
+    workspaces: HashSet<WorkspaceName>,
     profiles: HashMap<ProfileName, Terms>,
     servers: HashMap<ServerName, ServerRules>,
     /// Of every server.
@@ -104,6 +106,7 @@ impl PolicySet {
             has_agent_identities: written.auth.identifies_callers(),
             default: written.terms.clone(),
             teams: written.teams.clone(),
+            workspaces: config.workspaces.keys().cloned().collect(),
             profiles: config.profiles.iter().map(profile).collect(),
             servers: servers?,
             shared_prefixes: prefixes.seen_with(&OwnerSet::default()),
@@ -258,6 +261,19 @@ impl PolicySet {
         };
         let team = agent.team.as_ref().and_then(|team| self.teams.get(team));
         (layers, team.map(Vec::as_slice))
+    }
+}
+
+impl PolicySet {
+    /// The key of the config that has the budgets of `team`.
+    pub(super) fn team_budget_key(&self, team: &str) -> String {
+        let is_workspace = self.workspaces.iter().any(|name| name.as_str() == team);
+        let section = if is_workspace {
+            "workspaces"
+        } else {
+            "governance.teams"
+        };
+        format!("{}.budget", key_path(section, team))
     }
 }
 

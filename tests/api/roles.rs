@@ -82,6 +82,12 @@ const TABLE: &[(&str, [u16; 6])] = &[
     ("listServers", [401, 403, IN, IN, IN, IN]),
     ("patchServer", [401, 403, 403, 403, 403, IN]),
     ("replaceServer", [401, 403, 403, 403, 403, IN]),
+    ("createWorkspace", [401, 403, 403, 403, 403, IN]),
+    ("deleteWorkspace", [401, 403, 403, 403, 403, IN]),
+    ("getWorkspace", [401, 403, IN, IN, IN, IN]),
+    ("listWorkspaces", [401, 403, IN, IN, IN, IN]),
+    ("patchWorkspace", [401, 403, 403, 403, 403, IN]),
+    ("replaceWorkspace", [401, 403, 403, 403, 403, IN]),
 ];
 
 /// What the parameters of paths stand for: something of the workspace `science`, where that may own one.
@@ -93,6 +99,7 @@ const PARAMETERS: &[(&str, &str)] = &[
     ("profile", "nothing"),
     ("server", "own"),
     ("tool", "nothing"),
+    ("workspace", "nothing"),
 ];
 
 /// A request to the operation `verb` `path`, which changes nothing.

@@ -107,3 +107,121 @@ async fn a_workspace_admin_switches_restarts_and_tests_servers_of_its_workspace_
     assert_eq!(enabled("github@science").await, json!(true));
     api.stop().await;
 }
+
+/// A gateway whose store has the workspace `lab` with the agent `tester` of the store.
+async fn with_lab() -> TestApi {
+    let api = TestApi::start(AGENTS).await;
+    let new = json!({ "name": "tester", "settings": {} });
+    let made = api.send(Method::POST, "/agents", &new).await;
+    assert_eq!(made.status, StatusCode::CREATED, "{made:?}");
+    let budget = json!({ "limit": "5", "window": "day" });
+    let config = json!({ "members": ["tester"], "budget": budget, "description": "Benches" });
+    let new = json!({ "name": "lab", "config": config });
+    let planned = api
+        .send(Method::POST, "/workspaces?dry_run=true", &new)
+        .await;
+    let others = &planned.body["plan"]["others"];
+    assert_eq!(others[0], "workspaces added: lab", "{planned:?}");
+    let made = api.send(Method::POST, "/workspaces", &new).await;
+    assert_eq!(made.status, StatusCode::CREATED, "{made:?}");
+    api
+}
+
+#[tokio::test]
+async fn a_workspace_is_made_changed_and_removed() {
+    let api = with_lab().await;
+    let team = async |api: &TestApi| api.get("/agents/tester").await.body["team"].clone();
+    assert_eq!(team(&api).await, "lab");
+    let budget = async |api: &TestApi| {
+        let listed = api.get("/budgets?of=team&name=lab").await.body;
+        listed["items"][0]["limit"].clone()
+    };
+    assert_eq!(budget(&api).await, "5.00");
+    let api = api.restart().await;
+    assert_eq!(team(&api).await, "lab");
+    let shown = api.get("/workspaces/lab").await;
+    assert_eq!(shown.body["config"]["description"], "Benches");
+    assert_eq!(shown.body["source"]["type"], "store");
+
+    let patch = json!({ "members": null, "budget": { "limit": "7" } });
+    let patched = api.send(Method::PATCH, "/workspaces/lab", &patch).await;
+    assert_eq!(patched.status, StatusCode::OK, "{patched:?}");
+    assert_eq!(team(&api).await, Value::Null);
+    assert_eq!(budget(&api).await, "7.00");
+    let stale = api.request(Method::PUT, "/workspaces/lab");
+    let stale = stale.bearer_auth(ADMIN_KEY);
+    let stale = stale.header("if-match", shown.etag.unwrap());
+    let stale = answer(stale.json(&json!({}))).await;
+    assert_eq!(stale.status, StatusCode::PRECONDITION_FAILED);
+
+    let new = json!({ "name": "github@lab", "config": { "transport": "builtin" } });
+    let made = api.send(Method::POST, "/servers", &new).await;
+    assert_eq!(made.status, StatusCode::CREATED, "{made:?}");
+    let nothing = json!({});
+    let refused = api.send(Method::DELETE, "/workspaces/lab", &nothing).await;
+    assert_eq!(refused.status, StatusCode::CONFLICT, "{refused:?}");
+    assert_eq!(refused.body["type"], "in-use");
+    let detail = refused.body["detail"].as_str().unwrap();
+    assert!(detail.contains("`github@lab`"), "{detail}");
+    let removed = api
+        .send(Method::DELETE, "/servers/github@lab", &nothing)
+        .await;
+    assert_eq!(removed.status, StatusCode::OK);
+    let removed = api.send(Method::DELETE, "/workspaces/lab", &nothing).await;
+    assert_eq!(removed.status, StatusCode::OK, "{removed:?}");
+    assert_eq!(api.get("/workspaces").await.body["items"], json!([]));
+    api.stop().await;
+}
+
+#[tokio::test]
+async fn a_workspace_that_cannot_be_is_refused() {
+    let api = TestApi::start(&format!(
+        "{AGENTS}[governance.teams.arts]\nbudget = \"5\"\n\
+         [governance]\nauth = \"keys\"\npolicy = {{ mode = \"all\" }}\n"
+    ))
+    .await;
+    let lead = json!({ "members": ["lead"] });
+    for (name, config, words) in [
+        ("agent_x", json!({}), "agent_"),
+        ("a b", json!({}), "is not allowed"),
+        ("law", lead, "`agents.lead.team` is not `law`"),
+        ("arts", json!({ "budget": "6" }), "are the same budget"),
+        ("law", json!({ "admins": ["lead"] }), "unknown key"),
+    ] {
+        let new = json!({ "name": name, "config": config });
+        let refused = api.send(Method::POST, "/workspaces", &new).await;
+        assert_eq!(
+            refused.status,
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "{refused:?}"
+        );
+        let detail = refused.body["detail"].as_str().unwrap();
+        assert!(detail.contains(words), "{words}: {detail}");
+    }
+    api.stop().await;
+}
+
+#[tokio::test]
+async fn a_workspace_of_the_file_is_seen_by_its_admin_and_not_changed() {
+    let sections = "[workspaces.science]\ndescription = \"Labs\"\n[workspaces.arts]\n";
+    let api = TestApi::start(&format!("{AGENTS}{sections}")).await;
+    for (key, seen) in [
+        (LEAD_KEY, vec!["science"]),
+        (STRANGER_KEY, vec!["arts"]),
+        (AUDITOR_KEY, vec!["arts", "science"]),
+    ] {
+        let listed = send(&api, key, Method::GET, "/workspaces").await.body;
+        let items = listed["items"].as_array().unwrap().iter();
+        let names: Vec<&str> = items.map(|it| it["name"].as_str().unwrap()).collect();
+        assert_eq!(names, seen);
+    }
+    let other = send(&api, LEAD_KEY, Method::GET, "/workspaces/arts").await;
+    assert_eq!(other.status, StatusCode::NOT_FOUND);
+    let shown = send(&api, LEAD_KEY, Method::GET, "/workspaces/science").await;
+    assert_eq!(shown.body["config"], json!({ "description": "Labs" }));
+    for method in [Method::PUT, Method::PATCH, Method::DELETE] {
+        let refused = api.send(method, "/workspaces/science", &json!({})).await;
+        assert_eq!(refused.body["type"], "in-config-file", "{refused:?}");
+    }
+    api.stop().await;
+}

@@ -48,6 +48,11 @@ const COMMANDS: &[&str] = &[
     "server test x",
     "sign-ins list",
     "sign-ins revoke g",
+    "workspace add w",
+    "workspace list",
+    "workspace remove w",
+    "workspace set w description=d",
+    "workspace show w",
 ];
 
 /// Configs that cannot be used, and what they are called.

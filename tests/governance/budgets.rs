@@ -124,12 +124,18 @@ pub(crate) async fn every_budget_holds() {
         ("0.70", "0.13", "0.50", 13),
         ("0.50", "0.70", "0.17", 17),
     ] {
-        let settings = format!(
-            "[agents.ann]\nteam = \"t\"\nbudget = [{{ limit = \"{agent}\" }}, {{ limit = \"9.00\", window = \"month\" }}]\n\
-             [governance]\nprice = \"0.01\"\n[governance.teams.t]\nbudget = {{ limit = \"{team}\" }}\n"
-        );
-        let keys = format!("budget = {{ limit = \"{server}\" }}");
-        check(&settings, &keys, fits, ann(), Window::Total).await;
+        for (of_agent, of_team) in [
+            ("team = \"t\"", "[governance.teams.t]"),
+            ("", "[workspaces.t]\nmembers = [\"ann\"]"),
+        ] {
+            let settings = format!(
+                "[agents.ann]\n{of_agent}\n\
+                 budget = [{{ limit = \"{agent}\" }}, {{ limit = \"9.00\", window = \"month\" }}]\n\
+                 [governance]\nprice = \"0.01\"\n{of_team}\nbudget = {{ limit = \"{team}\" }}\n"
+            );
+            let keys = format!("budget = {{ limit = \"{server}\" }}");
+            check(&settings, &keys, fits, ann(), Window::Total).await;
+        }
     }
 }
 

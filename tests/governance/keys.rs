@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    audit_records, budgets, client_certificates, governing::GOVERNING, identity, refusal_backoff,
-    refusals, rules, scanning, tokens,
+    audit_records, budgets, client_certificates, governing::GOVERNING, identity, owners,
+    refusal_backoff, refusals, rules, scanning, tokens,
 };
 
 /// What an agent, a profile and the default may say, each with its test at every level.
@@ -203,6 +203,14 @@ const COMPLEX_KEYWORDS: &[(&str, fn())] = &[
     ("profiles.*.tools", rules::views_of_profiles),
     ("servers.*.price", rules::prices),
     ("servers.*.tools.price.*", rules::prices),
+    ("workspaces.*.budget", budgets::every_budget_holds),
+    ("workspaces.*.budget.limit", budgets::every_budget_holds),
+    (
+        "workspaces.*.budget.window",
+        budgets::a_window_of_any_level_is_named,
+    ),
+    ("workspaces.*.description", owners::workspaces_are_shown),
+    ("workspaces.*.members", budgets::every_budget_holds),
 ];
 
 /// Every key that `tests/settings` leaves to these tests has one, and there is none for another.

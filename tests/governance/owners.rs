@@ -1,7 +1,10 @@
 //! Servers of workspaces and agents: nobody else sees them or reaches them, on any route, by any method.
 
 use serde_json::Value;
-use tollbridge::names::{ServerId, ServerName};
+use tollbridge::{
+    config::{Config, ConfigFormat, ConfigText, Environment, parse},
+    names::{ServerId, ServerName},
+};
 
 use crate::{
     harness::{ANN, BOB, Server, keyed, records},
@@ -530,4 +533,32 @@ async fn servers_of_others_change_no_rule() {
         assert_eq!(after, (before.0 + 1, before.1), "{}", who.name);
     }
     gateway.stop().await;
+}
+
+/// What a config says of them is shown, the budget where it was written, and means the same again.
+#[test]
+pub(crate) fn workspaces_are_shown() {
+    let parsed = |text: String| -> Config {
+        let source = ConfigText {
+            name: "tollbridge.toml".to_owned(),
+            format: ConfigFormat::Toml,
+            text,
+            directory: "/".into(),
+        };
+        parse([source], &Environment::default()).unwrap().config
+    };
+    let config = parsed(
+        "[governance]\nauth = 'keys'\n[agents.ann]\n[workspaces.lab]\ndescription = 'All benches'\n\
+         members = ['ann']\nbudget = '5'\n"
+            .to_owned(),
+    );
+    let shown = config.to_display();
+    let lab = &shown.to_json()["workspaces"]["lab"];
+    assert_eq!(lab["description"], "All benches");
+    assert_eq!(lab["members"], serde_json::json!(["ann"]));
+    assert_eq!(lab["budget"]["limit"], "5.00");
+    assert_eq!(shown.to_json()["governance"]["teams"], Value::Null);
+    assert_eq!(parsed(shown.to_string()), config);
+    assert_eq!(config.agents["ann"].team.as_deref(), Some("lab"));
+    assert!(config.governance.teams.contains_key("lab"));
 }

@@ -232,6 +232,11 @@ pub(crate) const GOVERNING: &[&str] = &[
     "servers.*.scan.results.*",
     "servers.*.tools.price.*",
     "tls.client_ca",
+    "workspaces.*.budget",
+    "workspaces.*.budget.limit",
+    "workspaces.*.budget.window",
+    "workspaces.*.description",
+    "workspaces.*.members",
 ];
 
 /// Every key of the built-in authorization server, whose tests are those of `tests/oauth`.

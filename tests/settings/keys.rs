@@ -320,6 +320,7 @@ const AT_ONCE: &[&str] = &[
     "servers",
     "request_state_ttl",
     "session_idle_timeout",
+    "workspaces",
 ];
 
 /// What counts after a restart only, each with two configs that differ in it.

@@ -57,6 +57,7 @@ impl KnownAgents {
         } = stored;
         let agents = config.agents.values().cloned();
         let directory = AgentDirectory::new(config.governance.auth, agents);
+        directory.set_workspace_members(config.workspace_members());
         let loaded = stored.iter().cloned().map(Agent::from).collect();
         directory.update_store(loaded, Vec::new());
         Self {

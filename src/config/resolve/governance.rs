@@ -6,6 +6,7 @@ use super::Resolver;
 use crate::{
     config::{
         Authentication, Budget, GovernanceConfig, Policy, PolicyMode, Profile, Terms, Window,
+        Workspace,
         diagnostics::{report::Diagnostic, suggest},
         file,
         model::items::ItemKindSection,
@@ -18,6 +19,7 @@ use crate::{
 mod agents;
 mod arguments;
 mod scan;
+mod workspaces;
 
 /// What each agent may spend in total, where `[governance]` says nothing else.
 const DEFAULT_BUDGET: Budget = Budget {
@@ -38,7 +40,10 @@ impl Resolver<'_> {
     pub(super) fn governance(
         &mut self,
         written: Option<GovernanceConfig>,
-        agents: &IndexMap<String, file::AgentSection>,
+        (agents, workspaces): (
+            &IndexMap<String, file::AgentSection>,
+            &IndexMap<String, Workspace>,
+        ),
         root: &ValuePath<'_>,
     ) -> GovernanceConfig {
         let Some(mut governance) = written else {
@@ -47,8 +52,13 @@ impl Resolver<'_> {
         let at = root.child("governance");
         governance.is_auth_written = at.child("auth").is_written();
         if !self.context.is_incomplete {
-            let reported_teams = self.empty_teams(&governance.teams, agents, root);
-            self.unknown_teams(&governance.teams, agents, &reported_teams, root);
+            let mut known = self.empty_teams(&governance.teams, agents, root);
+            known.extend(workspaces.keys().cloned());
+            self.unknown_teams(&governance.teams, agents, &known, root);
+        }
+        for (name, workspace) in workspaces.iter().filter(|(_, it)| !it.budget.is_empty()) {
+            let budget = workspace.budget.clone();
+            governance.teams.insert(name.clone(), budget);
         }
         let terms = &mut governance.terms;
         self.check_terms(terms, &at);
@@ -100,17 +110,17 @@ impl Resolver<'_> {
     }
 
     /// Warns of agents whose team has no budget although teams have: most often it is another that
-    /// is meant. Those of `reported_teams` were reported already.
+    /// is meant. Those of `known` were reported already, or are workspaces.
     fn unknown_teams(
         &mut self,
         teams: &IndexMap<String, Vec<Budget>>,
         agents: &IndexMap<String, file::AgentSection>,
-        reported_teams: &[String],
+        known: &[String],
         root: &ValuePath<'_>,
     ) {
         for (name, agent) in agents {
             let Some(team) = &agent.team else { continue };
-            if teams.contains_key(team) || reported_teams.contains(team) {
+            if teams.contains_key(team) || known.contains(team) {
                 continue;
             }
             let at = root.child("agents").child(name).child("team");

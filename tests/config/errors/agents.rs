@@ -238,3 +238,38 @@ fn profiles_with_slips() {
     5 errors
     "#);
 }
+
+#[test]
+fn workspaces() {
+    let report = toml(
+        r#"
+        [governance]
+        auth = "keys"
+        [governance.teams.science]
+        budget = "5"
+        [agents.ann]
+        team = "arts"
+        [agents.bob]
+        [workspaces.science]
+        members = ["ann", "bob", "bop"]
+        budget = "5"
+        [workspaces.law]
+        members = ["bob"]
+        [workspaces."a b"]
+        mambers = []
+    "#,
+    );
+    for words in [
+        "error: `agents.ann.team` is not `science`",
+        "error: `bob` is named by the workspaces `science` and `law`",
+        "warning: no config file has an agent `bop`",
+        "did you mean \"bob\"?",
+        "error: `workspaces.science.budget` and `governance.teams.science.budget` are the same budget",
+        "error: unknown key `workspaces.\"a b\".mambers`",
+    ] {
+        assert!(report.contains(words), "{words}: {report}");
+    }
+    let named = toml("[workspaces.\"a b\"]\n[workspaces.agent_x]\n");
+    assert!(named.contains("` ` is not allowed in a name"), "{named}");
+    assert!(named.contains("do not begin with `agent_`"), "{named}");
+}

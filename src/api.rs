@@ -31,6 +31,7 @@ mod tools;
 mod trials;
 mod usage;
 mod value_places;
+mod workspace_rules;
 mod workspaces;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};

@@ -66,7 +66,8 @@ pub use model::server::{
 };
 pub use model::server_settings::server_keys;
 pub use model::transport::{
-    Auth, DisplayOnly, ForwardProxy, GatewaySession, Remote, RemoteTls, StdioCommand, Transport,
+    Auth, DisplayOnly, ForwardProxy, GatewaySession, Remote, RemoteTls, ServerEgress, StdioCommand,
+    Transport,
 };
 pub use model::workspace::Workspace;
 use model::{CALLS_MAX, DEPTH_MAX};

@@ -17,6 +17,7 @@ use uuid::Uuid;
 pub use owners::{OwnerIndex, OwnerSet};
 pub use peer_address::PeerAddress;
 pub use secret_name::{InvalidSecretName, SecretName};
+pub(crate) use server_name::OWNER_MARK;
 pub use server_name::{
     InvalidName, InvalidServerName, ServerId, ServerName, ServerOwner, WorkspaceName,
 };

@@ -33,7 +33,7 @@ use self::{
 };
 use crate::{
     clock,
-    config::{Auth, Config, Egress, GrantKind, OAuthGrant, Remote, Transport},
+    config::{Auth, Config, Egress, GrantKind, OAuthGrant, Remote, ServerEgress, Transport},
     egress::EgressClient,
     names::{AgentId, ServerName},
     sealing::SealingKey,
@@ -207,6 +207,8 @@ struct OAuthServer {
     name: ServerName,
     url: Url,
     grant: OAuthGrant,
+    /// Whether its URLs may be of private places.
+    is_trusted: bool,
     /// How its authorization server may be reached.
     egress: ArcSwap<EgressCell>,
     /// The tokens of each owner. They are here so that nobody finds them by a name that another server has by now.
@@ -259,13 +261,17 @@ impl Grants {
             let Ok(url) = Url::parse(&remote.url.to_string()) else {
                 continue;
             };
-            let is_same = |it: &&Arc<OAuthServer>| it.url == url && it.grant == *grant;
+            let is_trusted = remote.egress == ServerEgress::Any;
+            let is_same = |it: &&Arc<OAuthServer>| {
+                it.url == url && it.grant == *grant && it.is_trusted == is_trusted
+            };
             let known = before.get(name).filter(is_same).cloned();
             let server = known.unwrap_or_else(|| {
                 Arc::new(OAuthServer {
                     name: name.clone(),
                     url,
                     grant: grant.clone(),
+                    is_trusted,
                     egress: ArcSwap::new(EgressCell::new(&config.egress)),
                     slots: DashMap::new(),
                 })
@@ -419,6 +425,7 @@ impl OAuthServer {
         let issuers = self.grant.issuer.iter().chain(idp);
         let mut written: Vec<_> = issuers.filter_map(|url| Url::parse(url).ok()).collect();
         written.push(self.url.clone());
+        written.retain(|_| self.is_trusted);
         let made = EgressClient::new(&egress.rules, &written);
         let made = made.map_err(|error| GrantError::Refused {
             reason: error.to_string(),

@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::{ApiState, ChangePlan, caller::ApiCaller, etag, problem::Problem};
 use crate::{
-    config::{Config, EntryKey, EntrySection, FilePlace, unmask_document},
-    config_change::{EntryChange, EntryPrecondition},
+    config::{Config, EntryKey, EntrySection, FilePlace, Role, unmask_document},
+    config_change::{ChangeError, EntryChange, EntryPrecondition},
     store::StoredEntry,
 };
 
@@ -140,11 +140,33 @@ pub(super) async fn make_change(
     change: &EntryChange,
     (dry_run, detail): (bool, &str),
 ) -> Result<ChangePlan, Problem> {
-    if dry_run {
-        return Ok(state.writer.plan(change).await?);
+    let made = if dry_run {
+        state.writer.plan(change).await
+    } else {
+        let record = (&*caller.actor(), detail);
+        let applied = state.writer.apply(change, record).await;
+        applied.map(|(plan, _)| plan)
+    };
+    made.map_err(|error| problem_for(caller, error))
+}
+
+/// What a caller is told of a failed change: of files and other owners a workspace admin knows nothing.
+fn problem_for(caller: &ApiCaller, error: ChangeError) -> Problem {
+    let is_elsewhere = matches!(
+        error,
+        ChangeError::Files(_) | ChangeError::NotApplied(_) | ChangeError::Rejected(_)
+    );
+    let is_stored = matches!(error, ChangeError::NotApplied(_));
+    let mut problem = Problem::from(error);
+    if caller.role == Role::WorkspaceAdmin && is_elsewhere {
+        let detail = if is_stored {
+            "the change is stored, and counts once an admin has mended the config files"
+        } else {
+            "the gateway cannot run with the change: an admin sees why"
+        };
+        detail.clone_into(&mut problem.detail);
     }
-    let record = (&*caller.actor(), detail);
-    Ok(state.writer.apply(change, record).await?.0)
+    problem
 }
 
 fn source_of(place: Option<&FilePlace>, stored: Option<&StoredEntry>) -> EntrySource {
@@ -188,19 +210,16 @@ pub(super) fn merge_patch(target: &mut Value, patch: Value) {
 
 /// The keys that differ, for the audit: what they say may be secret.
 pub(super) fn changed_keys(old: &Value, new: &Value) -> String {
-    let empty = serde_json::Map::new();
-    let (old, new) = (
-        old.as_object().unwrap_or(&empty),
-        new.as_object().unwrap_or(&empty),
-    );
-    let all = old
-        .keys()
-        .chain(new.keys().filter(|key| !old.contains_key(*key)));
-    let changed: Vec<&str> = all
-        .filter(|key| old.get(*key) != new.get(*key))
-        .map(String::as_str)
-        .collect();
+    let changed: Vec<&str> = differing_keys(old, new).collect();
     format!("changed: {}", changed.join(", "))
+}
+
+/// The keys in which two documents differ.
+pub(super) fn differing_keys<'d>(old: &'d Value, new: &'d Value) -> impl Iterator<Item = &'d str> {
+    let keys = |document: &'d Value| document.as_object().into_iter().flatten();
+    let added = keys(new).filter(|(key, _)| old.get(key).is_none());
+    let all = keys(old).chain(added).map(|(key, _)| key.as_str());
+    all.filter(|key| old.get(key) != new.get(key))
 }
 
 #[cfg(test)]

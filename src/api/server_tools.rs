@@ -13,7 +13,7 @@ use serde_json::{Value, json, value::RawValue};
 
 use super::{
     ApiState,
-    caller::{AdminOnly, WorkspaceReader},
+    caller::{Manager, WorkspaceReader},
     input::{ChangeOptions, InPath, JsonBody, QueryParams},
     page::{Page, PageQuery},
     problem::Problem,
@@ -114,12 +114,12 @@ pub(super) async fn list(
 /// Changes what the entry of a server says of a tool.
 pub(super) async fn patch(
     State(state): State<Arc<ApiState>>,
-    AdminOnly(caller): AdminOnly,
+    Manager(caller): Manager,
     InPath(path): InPath<ServerToolPath>,
     options: ChangeOptions,
     JsonBody(change): JsonBody<ToolChange>,
 ) -> Result<WithEtag<ServerChanged>, Problem> {
-    let shown = ShownServers::read(&state);
+    let shown = ShownServers::seen_by(&state, &caller);
     let name = shown.find(&path.server)?;
     let tools = tools_of(&shown, &name);
     if !tools.is_empty() && tools.iter().all(|tool| tool.name != path.tool) {

@@ -12,12 +12,13 @@ use uuid::Uuid;
 
 use super::{
     ApiState, ChangePlan,
-    caller::{AdminOnly, ApiCaller, WorkspaceReader},
+    caller::{ApiCaller, Manager, WorkspaceReader},
     entries::{self, EntryEdit, EntrySource, ShownEntries, make_change},
     input::{ChangeOptions, DryRun, InPath, JsonBody, QueryParams},
     page::{Page, PageQuery},
     problem::{Problem, ProblemType},
     response::{Created, WithEtag},
+    workspace_rules,
 };
 use crate::{
     config::{EntryKey, EntrySection, Role, mask_document},
@@ -124,19 +125,22 @@ pub(super) async fn show(
     Ok(shown.show_with_etag(&name))
 }
 
-/// Makes a server.
+/// Makes a server. A workspace admin makes those of its own workspace, with a `url`.
 pub(super) async fn create(
     State(state): State<Arc<ApiState>>,
-    AdminOnly(caller): AdminOnly,
+    Manager(caller): Manager,
     QueryParams(run): QueryParams<DryRun>,
     JsonBody(new): JsonBody<NewServer>,
 ) -> Result<Created<ServerChanged>, Problem> {
     let name = parse_name(&new.name)?;
-    let change = EntryChange {
+    workspace_rules::check_owner(&caller, &name)?;
+    ShownServers::read(&state).check_name(&name)?;
+    let mut change = EntryChange {
         key: key_of(&name),
         document: Some(new.config.to_string()),
         precondition: EntryPrecondition::Absent,
     };
+    workspace_rules::restrict(&caller, None, &mut change)?;
     let body = change_server(
         &state,
         &caller,
@@ -151,24 +155,35 @@ pub(super) async fn create(
 /// Replaces what a server says. A secret that is `***` stays as it is.
 pub(super) async fn replace(
     State(state): State<Arc<ApiState>>,
-    AdminOnly(caller): AdminOnly,
+    Manager(caller): Manager,
     InPath(path): InPath<ServerPath>,
     options: ChangeOptions,
-    JsonBody(document): JsonBody<Value>,
+    JsonBody(mut document): JsonBody<Value>,
 ) -> Result<WithEtag<ServerChanged>, Problem> {
-    let edit = |_: Value| document;
+    let edit = |stored: Value| {
+        // It is shown as its type alone.
+        let shown = shorten_auth(stored.clone());
+        if let (Some(auth), true) = (
+            stored.get("auth"),
+            document.get("auth") == shown.get("auth"),
+        ) {
+            document["auth"] = auth.clone();
+        }
+        document
+    };
     edit_server(&state, &caller, (&path, options), edit).await
 }
 
 /// Changes some of what a server says, as a JSON merge patch (RFC 7396): null removes a key.
 pub(super) async fn patch(
     State(state): State<Arc<ApiState>>,
-    AdminOnly(caller): AdminOnly,
+    Manager(caller): Manager,
     InPath(path): InPath<ServerPath>,
     options: ChangeOptions,
-    JsonBody(changes): JsonBody<Value>,
+    JsonBody(mut changes): JsonBody<Value>,
 ) -> Result<WithEtag<ServerChanged>, Problem> {
     let edit = |mut document: Value| {
+        prepare_auth(&mut document, &mut changes);
         entries::merge_patch(&mut document, changes);
         document
     };
@@ -178,11 +193,11 @@ pub(super) async fn patch(
 /// Removes a server.
 pub(super) async fn delete(
     State(state): State<Arc<ApiState>>,
-    AdminOnly(caller): AdminOnly,
+    Manager(caller): Manager,
     InPath(path): InPath<ServerPath>,
     options: ChangeOptions,
 ) -> Result<WithEtag<ServerChanged>, Problem> {
-    let name = ShownServers::read(&state).find(&path.server)?;
+    let name = ShownServers::seen_by(&state, &caller).find(&path.server)?;
     let change = EntryChange {
         key: key_of(&name),
         document: None,
@@ -204,13 +219,16 @@ pub(super) async fn edit_server(
     (path, options): (&ServerPath, ChangeOptions),
     edit: impl FnOnce(Value) -> Value,
 ) -> Result<WithEtag<ServerChanged>, Problem> {
-    let name = ShownServers::seen_by(state, caller).find(&path.server)?;
-    let (change, detail) = EntryEdit {
+    let shown = ShownServers::seen_by(state, caller);
+    let name = shown.find(&path.server)?;
+    let (mut change, detail) = EntryEdit {
         key: key_of(&name),
-        mask: mask_config,
+        mask: mask_document,
         precondition: options.precondition,
     }
     .to_change(state, edit);
+    let stored = shown.entries.stored(name.as_str());
+    workspace_rules::restrict(caller, stored, &mut change)?;
     change_server(state, caller, change, (&name, options.dry_run, detail)).await
 }
 
@@ -297,6 +315,22 @@ impl<'s> ShownServers<'s> {
         found.ok_or_else(|| Problem::not_found(format_args!("server `{written}`")))
     }
 
+    /// Checks that no server has the name of a new one whose agents would see both.
+    fn check_name(&self, new: &ServerName) -> Result<(), Problem> {
+        let names = self.names().into_iter();
+        let mut names = names.filter_map(|name| ServerName::parse(&name).ok());
+        let other =
+            names.find(|other| other.local() == new.local() && other.is_owned() != new.is_owned());
+        let Some(other) = other else { return Ok(()) };
+        let (owned, shared) = if new.is_owned() {
+            (new, &other)
+        } else {
+            (&other, new)
+        };
+        let detail = format!("`{owned}` has the name of `{shared}`, which every agent sees");
+        Err(Problem::new(ProblemType::AlreadyExists, detail))
+    }
+
     fn show_with_etag(&self, name: &ServerName) -> WithEtag<ServerResource> {
         WithEtag {
             etag: self.entries.etag(name.as_str()),
@@ -376,6 +410,21 @@ pub(super) fn parse_name(name: &str) -> Result<ServerName, Problem> {
 /// What a document says, with `auth` as its type alone.
 pub(super) fn mask_config(document: &str) -> Value {
     shorten_auth(mask_document(document))
+}
+
+/// Lets `auth` of `changes`, which was shown shortened, be merged into that of `document`: one of another type takes
+/// its place.
+fn prepare_auth(document: &mut Value, changes: &mut Value) {
+    let Some(new) = changes.get_mut("auth").and_then(Value::as_object_mut) else {
+        return;
+    };
+    new.remove("configured");
+    let is_other = new
+        .get("type")
+        .is_some_and(|kind| document.pointer("/auth/type") != Some(kind));
+    if let (true, Some(document)) = (is_other, document.as_object_mut()) {
+        document.remove("auth");
+    }
 }
 
 fn shorten_auth(mut config: Value) -> Value {

@@ -35,6 +35,8 @@ pub struct EgressRules {
     networks: Vec<IpNet>,
     /// Hosts of URLs that the operator wrote, and may be private.
     written: HashSet<String>,
+    /// Whether servers are at public addresses too, or listed.
+    servers_are_public: bool,
 }
 
 /// What kind of place an address is.
@@ -100,6 +102,15 @@ impl EgressRules {
             }
         }
         rules
+    }
+
+    /// The same where servers may be at public addresses only, and where `egress.allow` says.
+    #[must_use]
+    pub fn with_public_servers(self) -> Self {
+        Self {
+            servers_are_public: true,
+            ..self
+        }
     }
 
     /// The same where the operator wrote URLs with these hosts, which may be private therefore.
@@ -177,10 +188,13 @@ impl EgressRules {
     /// The same where `host` was resolved to `address`: a name may lead anywhere.
     ///
     /// # Errors
-    /// [`EgressRefused::LinkLocal`].
+    /// [`EgressRefused::Address`], [`EgressRefused::LinkLocal`].
     pub fn check_server_address(&self, host: &str, address: IpAddr) -> Result<(), EgressRefused> {
         let host = host.to_ascii_lowercase();
         let is_listed = || self.hosts.contains(&host) || self.is_address_listed(address);
+        if self.servers_are_public && Reach::of(address) != Reach::Public && !is_listed() {
+            return Err(EgressRefused::Address { host, address });
+        }
         if is_link_local(address) && !is_listed() {
             return Err(EgressRefused::LinkLocal { host, address });
         }
@@ -377,6 +391,29 @@ mod tests {
         named
             .check_server_address("b.example", address)
             .unwrap_err();
+    }
+
+    /// Of what somebody else wrote only public places are reached, and those that are listed.
+    #[test]
+    fn servers_of_others_are_reached_at_public_addresses() {
+        let none = rules(&[], &[]).with_public_servers();
+        let listed = rules(&["10.0.0.0/8"], &[]).with_public_servers();
+        none.check_server("8.8.8.8").unwrap();
+        none.check_server("a.example").unwrap();
+        for host in [
+            "10.0.0.1",
+            "127.0.0.1",
+            "0.0.0.0",
+            "[::1]",
+            "[fd12::1]",
+            "[::ffff:10.0.0.1]",
+        ] {
+            none.check_server(host).unwrap_err();
+        }
+        listed.check_server("10.0.0.1").unwrap();
+        listed.check_server("127.0.0.1").unwrap_err();
+        let private = "192.168.1.1".parse().unwrap();
+        none.check_server_address("a.example", private).unwrap_err();
     }
 
     #[test]

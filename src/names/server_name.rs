@@ -11,7 +11,7 @@ use super::AgentId;
 const LENGTH_MAX: usize = 64;
 
 /// What parts the name of a server or a secret from its owner.
-pub(super) const OWNER_MARK: char = '@';
+pub(crate) const OWNER_MARK: char = '@';
 
 /// The name of a configured server, unique among servers: `github` of the gateway, `github@science` of the
 /// workspace `science`, `notes@agent_<uuid>` of one agent.

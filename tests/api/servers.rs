@@ -131,6 +131,25 @@ async fn secrets_are_not_shown_and_stay_when_a_shown_config_is_written_back() {
         written.body["plan"]["servers_changed"][0]["settings"],
         json!(["timeout"])
     );
+    // So it is where a part of it is sent.
+    for (auth, settings) in [
+        (json!({ "type": "bearer", "configured": true }), json!([])),
+        (json!({ "token": "other" }), json!(["auth"])),
+        (
+            json!({ "type": "header", "name": "x-key", "value": "k" }),
+            json!(["auth"]),
+        ),
+    ] {
+        let patched = api
+            .send(Method::PATCH, "/servers/docs", &json!({ "auth": auth }))
+            .await;
+        assert_eq!(patched.status, StatusCode::OK, "{patched:?}");
+        let changed = &patched.body["plan"]["servers_changed"];
+        let told = changed
+            .get(0)
+            .map_or_else(|| json!([]), |it| it["settings"].clone());
+        assert_eq!(told, settings, "{auth}");
+    }
     api.stop().await;
 }
 

@@ -225,3 +225,187 @@ async fn a_workspace_of_the_file_is_seen_by_its_admin_and_not_changed() {
     }
     api.stop().await;
 }
+
+/// What the admin of the workspace `science` sends.
+async fn as_lead(api: &TestApi, method: Method, path: &str, body: &Value) -> Answer {
+    answer(api.request(method, path).bearer_auth(LEAD_KEY).json(body)).await
+}
+
+#[tokio::test]
+async fn a_workspace_admin_makes_changes_and_removes_servers_of_its_workspace() {
+    let api = TestApi::start(AGENTS).await;
+    let config = json!({ "url": "https://mcp.example.com/", "enabled": false, "timeout": "5s" });
+    let new = json!({ "name": "docs@science", "config": config });
+    let made = as_lead(&api, Method::POST, "/servers", &new).await;
+    assert_eq!(made.status, StatusCode::CREATED, "{made:?}");
+    let shown = &made.body["server"]["config"];
+    assert_eq!(shown["egress"], "public", "{shown}");
+    for name in [
+        "docs",
+        "docs@arts",
+        "docs@agent_5f0c3a52-9a0e-4a53-9c0e-0f6b6f3b7f11",
+    ] {
+        let new = json!({ "name": name, "config": {} });
+        let refused = as_lead(&api, Method::POST, "/servers", &new).await;
+        assert_eq!(refused.status, StatusCode::FORBIDDEN, "{refused:?}");
+        let detail = refused.body["detail"].as_str().unwrap();
+        assert!(detail.contains("`docs@science`"), "{detail}");
+    }
+    let path = "/servers/docs@science";
+    let patch = json!({ "url": "https://other.example.com/", "tools": { "deny": ["rm"] } });
+    let patched = as_lead(&api, Method::PATCH, path, &patch).await;
+    assert_eq!(patched.status, StatusCode::OK, "{patched:?}");
+    let plan = &patched.body["plan"];
+    assert_eq!(plan["servers_changed"][0]["name"], "docs@science", "{plan}");
+    // Nobody but an admin lifts it, and then it stays lifted.
+    let lifted = json!({ "egress": "any" });
+    let refused = as_lead(&api, Method::PATCH, path, &lifted).await;
+    assert_eq!(refused.status, StatusCode::FORBIDDEN, "{refused:?}");
+    let allowed = api.send(Method::PATCH, path, &lifted).await;
+    assert_eq!(allowed.status, StatusCode::OK, "{allowed:?}");
+    let patched = as_lead(
+        &api,
+        Method::PATCH,
+        path,
+        &json!({ "url": "http://10.0.0.1/" }),
+    )
+    .await;
+    assert_eq!(
+        patched.body["server"]["config"]["egress"], "any",
+        "{patched:?}"
+    );
+    // Of what an admin made, only a new URL is restricted.
+    let new = json!({ "name": "made@science", "config": { "url": "http://10.0.0.1/", "enabled": false } });
+    api.send(Method::POST, "/servers", &new).await;
+    for (patch, expect) in [
+        (json!({ "enabled": false, "timeout": "7s" }), Value::Null),
+        (json!({ "url": "http://10.0.0.2/" }), json!("public")),
+    ] {
+        let patched = as_lead(&api, Method::PATCH, "/servers/made@science", &patch).await;
+        assert_eq!(
+            patched.body["server"]["config"]["egress"], expect,
+            "{patched:?}"
+        );
+    }
+    let replaced = as_lead(
+        &api,
+        Method::PUT,
+        path,
+        &json!({ "url": "https://a.example/" }),
+    )
+    .await;
+    let config = json!({ "url": "https://a.example/", "egress": "any" });
+    assert_eq!(replaced.body["server"]["config"], config, "{replaced:?}");
+    let removed = as_lead(&api, Method::DELETE, path, &json!({})).await;
+    assert_eq!(removed.status, StatusCode::OK, "{removed:?}");
+    api.stop().await;
+}
+
+#[tokio::test]
+async fn a_workspace_admin_sets_nothing_else() {
+    let api = TestApi::start(AGENTS).await;
+    let exchange =
+        json!({ "type": "oauth2", "grant": "token_exchange", "issuer": "https://i.example" });
+    let signed =
+        json!({ "type": "oauth2", "grant": "client_credentials", "private_key": "/etc/key" });
+    let env = json!({ "A": "b" });
+    let with = |key: &str, value: Value| {
+        let mut config = json!({ "url": "https://mcp.example.com/", "enabled": false });
+        config[key] = value;
+        config
+    };
+    for (key, value) in [
+        ("command", json!("sh")),
+        ("args", json!(["-c", "id"])),
+        ("env", env),
+        ("env_file", json!("/etc/shadow")),
+        ("cwd", json!("/")),
+        ("user", json!("root")),
+        ("inherit_env", json!(["HOME"])),
+        ("transport", json!("builtin")),
+        ("tls", json!({ "ca": "/etc/passwd" })),
+        ("proxy", json!("http://10.0.0.1:1")),
+        ("replicas", json!([{ "command": "sh" }])),
+        ("forward_headers", json!(["authorization"])),
+        ("egress", json!("any")),
+        ("price", json!("0")),
+        ("budget", json!("off")),
+        ("tools.price", json!({ "price": { "a": "0" } })),
+        ("auth.grant", exchange),
+        ("auth.private_key", signed),
+    ] {
+        let config = with(key.split('.').next().unwrap(), value);
+        let new = json!({ "name": "a@science", "config": config });
+        let refused = as_lead(&api, Method::POST, "/servers", &new).await;
+        assert_eq!(refused.status, StatusCode::FORBIDDEN, "{key}: {refused:?}");
+        let detail = refused.body["detail"].as_str().unwrap();
+        assert!(detail.contains(&format!("`{key}`")), "{key}: {detail}");
+    }
+    // Nor does it send elsewhere what an admin lets the server have.
+    for (name, key, value) in [
+        ("b@science", "forward_headers", json!(["x-team"])),
+        (
+            "c@science",
+            "auth",
+            json!({
+                "type": "oauth2", "grant": "token_exchange", "issuer": "https://i.example",
+                "client_id": "c", "client_secret": "s"
+            }),
+        ),
+    ] {
+        let new = json!({ "name": name, "config": with(key, value) });
+        let made = api.send(Method::POST, "/servers", &new).await;
+        assert_eq!(made.status, StatusCode::CREATED, "{made:?}");
+        let path = format!("/servers/{name}");
+        for patch in [
+            json!({ "url": "https://evil.example/" }),
+            json!({ "auth": { "issuer": "https://evil.example/" } }),
+        ] {
+            let refused = as_lead(&api, Method::PATCH, &path, &patch).await;
+            assert_eq!(refused.status, StatusCode::FORBIDDEN, "{refused:?}");
+        }
+        let patched = as_lead(&api, Method::PATCH, &path, &json!({ "timeout": "9s" })).await;
+        assert_eq!(patched.status, StatusCode::OK, "{patched:?}");
+    }
+    api.stop().await;
+}
+
+#[tokio::test]
+async fn names_that_somebody_would_see_twice_are_refused() {
+    let api = with_githubs().await;
+    for (name, is_taken) in [
+        ("own@science", true),
+        ("github", true),
+        ("github@law", false),
+    ] {
+        let new = json!({ "name": name, "config": { "transport": "builtin" } });
+        let made = api.send(Method::POST, "/servers", &new).await;
+        let expect = if is_taken {
+            StatusCode::CONFLICT
+        } else {
+            StatusCode::CREATED
+        };
+        assert_eq!(made.status, expect, "{made:?}");
+    }
+    api.stop().await;
+}
+
+#[tokio::test]
+async fn errors_of_the_files_are_not_told_to_a_workspace_admin() {
+    let api = TestApi::start(AGENTS).await;
+    api.write_file(&format!("{}\nplanted = 1\n", api.file()));
+    let new = json!({ "name": "a@science", "config": { "url": "https://mcp.example.com/" } });
+    let of_admin = api.send(Method::POST, "/servers?dry_run=true", &new).await;
+    assert!(
+        of_admin.body.to_string().contains("planted"),
+        "{of_admin:?}"
+    );
+    let of_lead = as_lead(&api, Method::POST, "/servers?dry_run=true", &new).await;
+    assert_eq!(of_lead.body["type"], "config-errors", "{of_lead:?}");
+    let text = of_lead.body.to_string();
+    assert!(
+        !text.contains("planted") && !text.contains("tollbridge.toml"),
+        "{text}"
+    );
+    api.stop().await;
+}

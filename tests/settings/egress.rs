@@ -4,7 +4,10 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
 };
-use tollbridge::egress::{EgressClient, EgressError};
+use tollbridge::{
+    config::ServerEgress,
+    egress::{EgressClient, EgressError},
+};
 use url::Url;
 
 use crate::{binary::Place, harness::parse, support::wire::spawn};
@@ -17,7 +20,7 @@ async fn fetch(keys: &str, server: &Url) -> Result<usize, EgressError> {
 }
 
 /// Answers each connection with so many bytes, or never.
-async fn server(answer: Option<usize>) -> Url {
+async fn answering(answer: Option<usize>) -> Url {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     spawn(async move {
@@ -38,7 +41,7 @@ async fn server(answer: Option<usize>) -> Url {
 
 #[tokio::test]
 pub(crate) async fn allow() {
-    let server = server(Some(10)).await;
+    let server = answering(Some(10)).await;
     let refused = fetch("allow = []", &server).await.unwrap_err();
     assert!(matches!(refused, EgressError::Refused { .. }), "{refused}");
     assert_eq!(fetch("allow = ['127.0.0.0/8']", &server).await.unwrap(), 10);
@@ -65,22 +68,58 @@ pub(crate) async fn allow() {
     }
 }
 
+/// A server whose URL somebody else wrote is at a public address, or listed.
+#[tokio::test]
+pub(crate) async fn server() {
+    let expect = "localhost is at ";
+    let url = "url = 'http://localhost:1/', connect_timeout = '1s', proxy = 'off'";
+    let replica = url.replace(", connect_timeout = '1s'", "");
+    for (egress, is_refused) in [("any", false), ("public", true)] {
+        for server in [
+            format!("a = {{ {url}, egress = '{egress}' }}"),
+            format!("a = {{ replicas = [{{ {replica}, egress = '{egress}' }}] }}"),
+        ] {
+            let place = Place::new(&format!("[servers]\n{server}"));
+            let tried = place.run(&["check", "--connect"]).await.all();
+            assert_eq!(tried.contains(expect), is_refused, "{server}: {tried}");
+            let listed = format!("egress.allow = ['localhost']\n[servers]\n{server}");
+            place.write_private("tollbridge.toml", &listed);
+            let tried = place.run(&["check", "--connect"]).await.all();
+            assert!(!tried.contains(expect), "{server}: {tried}");
+        }
+    }
+    // What its owner sets as a secret is no URL of an admin.
+    let config = |name: &str| {
+        let server = format!("[servers.\"{name}\"]\nurl = 'https://${{secret:host}}/'");
+        let config = parse(&server).unwrap();
+        config.servers[0].transport.remote().unwrap().egress
+    };
+    assert_eq!(config("a@science"), ServerEgress::Public);
+    assert_eq!(config("a"), ServerEgress::Any);
+}
+
 #[tokio::test]
 pub(crate) async fn response() {
     let keys = "allow = ['127.0.0.1']\nresponse = '1 KiB'";
-    assert_eq!(fetch(keys, &server(Some(1024)).await).await.unwrap(), 1024);
-    let large = fetch(keys, &server(Some(1025)).await).await.unwrap_err();
+    assert_eq!(
+        fetch(keys, &answering(Some(1024)).await).await.unwrap(),
+        1024
+    );
+    let large = fetch(keys, &answering(Some(1025)).await).await.unwrap_err();
     assert!(
         matches!(large, EgressError::TooLarge { limit: 1024, .. }),
         "{large}"
     );
     let keys = "allow = ['127.0.0.1']\nresponse = '2 KiB'";
-    assert_eq!(fetch(keys, &server(Some(1025)).await).await.unwrap(), 1025);
+    assert_eq!(
+        fetch(keys, &answering(Some(1025)).await).await.unwrap(),
+        1025
+    );
 }
 
 #[tokio::test]
 pub(crate) async fn timeout() {
-    let server = server(None).await;
+    let server = answering(None).await;
     let slow = fetch("allow = ['127.0.0.1']\ntimeout = '50ms'", &server).await;
     let slow = slow.unwrap_err();
     assert!(matches!(slow, EgressError::Timeout { .. }), "{slow}");

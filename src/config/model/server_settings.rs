@@ -5,7 +5,8 @@ use std::mem::{Discriminant, discriminant};
 use indexmap::IndexMap;
 
 use crate::config::{
-    Auth, ItemRules, Remote, RemoteTls, Secret, Server, ServerLimits, StdioCommand, Transport,
+    Auth, ItemRules, Remote, RemoteTls, Secret, Server, ServerEgress, ServerLimits, StdioCommand,
+    Transport,
 };
 
 /// One setting of a server.
@@ -54,7 +55,7 @@ macro_rules! reached {
     };
 }
 
-const SERVER_SETTINGS: [ServerSetting; 47] = [
+const SERVER_SETTINGS: [ServerSetting; 48] = [
     reached!("args", |it| program(it).map_or(&[][..], |it| &it.args)),
     reached!("auth", |it| remote(it).map_or(&Auth::None, |it| &it.auth)),
     anew!("balance", balance),
@@ -63,6 +64,8 @@ const SERVER_SETTINGS: [ServerSetting; 47] = [
     reached!("command", |it| program(it).map(|it| &it.program)),
     anew!("connect_timeout", connect_timeout),
     reached!("cwd", |it| program(it).and_then(|it| it.cwd.as_ref())),
+    reached!("egress", |it| remote(it)
+        .is_some_and(|it| it.egress == ServerEgress::Public)),
     setting!("ejection", ejection),
     anew!("enabled", enabled),
     anew!("env", &["env", "env_file"], |old, new| env(old) != env(new)),

@@ -80,8 +80,21 @@ pub struct Remote {
     pub proxy: Option<ForwardProxy>,
     /// Which certificates are accepted, and which one is shown.
     pub tls: RemoteTls,
-    /// `egress.allow`: what may be reached although it is link-local or a metadata service.
+    /// Where its URL may lead.
+    pub egress: ServerEgress,
+    /// `egress.allow`: what may be reached although it is link-local or a metadata service, or not public.
     pub egress_allow: Arc<[EgressTarget]>,
+}
+
+/// Where the URL of a server may lead.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ServerEgress {
+    /// Anywhere but to link-local addresses and metadata services.
+    #[default]
+    Any,
+    /// To public addresses, and to those of `egress.allow`.
+    Public,
 }
 
 /// A proxy on the way to a server.
@@ -154,6 +167,7 @@ impl Remote {
             auth: Auth::None,
             proxy: None,
             tls: RemoteTls::default(),
+            egress: ServerEgress::Any,
             egress_allow: Arc::default(),
         }
     }
@@ -241,6 +255,10 @@ pub(in crate::config) struct TransportSection {
     pub(in crate::config) proxy: Option<Secret>,
     /// Certificates of and for the server.
     pub(in crate::config) tls: Option<RemoteTls>,
+    /// Where `url`, and the issuers of `auth`, may lead. What a workspace admin writes is `public` unless an admin says
+    /// otherwise. A proxy resolves names itself. Default: `any`; `public` where the URL of a server of a workspace or an
+    /// agent has a secret in it.
+    pub(in crate::config) egress: Option<ServerEgress>,
     /// Transport. Default: derived from `command` or from the scheme of `url`.
     pub(in crate::config) transport: Option<TransportKind>,
 }
@@ -321,6 +339,7 @@ impl Remote {
                 .as_ref()
                 .map(|it| Secret::new(it.uri.to_string())),
             tls: Some(self.tls.clone()).filter(|tls| *tls != RemoteTls::default()),
+            egress: Some(self.egress).filter(|egress| *egress != ServerEgress::Any),
             transport: Some(kind),
             ..TransportSection::default()
         }

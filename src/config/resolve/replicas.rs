@@ -6,11 +6,12 @@ use crate::config::{
 };
 
 /// Keys of a server that say how it is reached, which replicas say themselves.
-pub(in crate::config) const TRANSPORT_KEYS: [&str; 13] = [
+pub(in crate::config) const TRANSPORT_KEYS: [&str; 14] = [
     "args",
     "auth",
     "command",
     "cwd",
+    "egress",
     "env",
     "env_file",
     "headers",

@@ -8,11 +8,12 @@ use indexmap::IndexMap;
 use super::{Resolver, quoted_or_hidden};
 use crate::config::model::environment_proxies::is_local;
 use crate::config::{
-    Auth, DisplayOnly, Remote, Secret, StdioCommand, Transport,
+    Auth, DisplayOnly, Remote, Secret, ServerEgress, StdioCommand, Transport,
     diagnostics::{ignored_keys::IgnoredKey, redact, report::Diagnostic, suggest},
     model::transport::{TransportKind, TransportSection},
-    node::ValuePath,
+    node::{Span, ValuePath},
 };
+use crate::names::OWNER_MARK;
 
 /// Headers that belong to the transport; those that begin with `mcp-` do as well.
 const RESERVED_HEADERS: [&str; 9] = [
@@ -31,7 +32,14 @@ const RESERVED_HEADERS: [&str; 9] = [
 const PROGRAM_KEYS: [&str; 6] = ["args", "cwd", "env", "env_file", "inherit_env", "user"];
 
 /// Keys that only a URL has a use for.
-const URL_KEYS: [&str; 5] = ["auth", "forward_headers", "headers", "proxy", "tls"];
+const URL_KEYS: [&str; 6] = [
+    "auth",
+    "egress",
+    "forward_headers",
+    "headers",
+    "proxy",
+    "tls",
+];
 
 impl Resolver<'_> {
     /// `None` after a mistake, and for a disabled server that does not say.
@@ -305,6 +313,7 @@ impl Resolver<'_> {
             is_from_variable: !at.child("url").is_literal(),
             headers,
             auth,
+            egress: self.server_egress(written, at),
             egress_allow: Arc::clone(&self.egress_allow),
         };
         let implied = if is_socket {
@@ -331,6 +340,22 @@ impl Resolver<'_> {
                 None
             }
         }
+    }
+
+    /// Where a URL may lead. What its owner sets as a secret is a part of no URL that an admin wrote.
+    fn server_egress(&self, written: &TransportSection, at: &ValuePath<'_>) -> ServerEgress {
+        let is_owned = at.path().contains(OWNER_MARK);
+        let has_secret = |span: Span| {
+            let text = self.context.sources.get(span.source).text.get(span.range());
+            text.is_some_and(|text| text.contains("${secret:"))
+        };
+        let url = at.child("url").span();
+        let default = if is_owned && url.is_some_and(has_secret) {
+            ServerEgress::Public
+        } else {
+            ServerEgress::Any
+        };
+        written.egress.unwrap_or(default)
     }
 
     fn url(&mut self, written: &str, at: &ValuePath<'_>) -> Option<Uri> {

@@ -1,5 +1,6 @@
 //! Where servers may be reached: the operator wrote their URLs, so that they may be anywhere but at link-local addresses
-//! and metadata services of clouds. A name is judged by the addresses that it leads to.
+//! and metadata services of clouds, or at public ones alone (`egress` of the server). A name is judged by the addresses
+//! that it leads to.
 
 use std::{
     io,
@@ -13,7 +14,11 @@ use std::{
 use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
 use tower_service::Service;
 
-use crate::{backend::BackendError, config::Remote, egress::EgressRules};
+use crate::{
+    backend::BackendError,
+    config::{Remote, ServerEgress},
+    egress::EgressRules,
+};
 
 /// Resolves names of servers; those of proxies lead anywhere.
 #[derive(Clone, Debug)]
@@ -29,6 +34,10 @@ impl ServerResolver {
     /// Where it may not be reached, as far as its URL tells.
     pub(crate) fn new(remote: &Remote) -> Result<Self, BackendError> {
         let rules = EgressRules::for_servers(&remote.egress_allow);
+        let rules = match remote.egress {
+            ServerEgress::Any => rules,
+            ServerEgress::Public => rules.with_public_servers(),
+        };
         let checked = rules.check_server(remote.url.host().unwrap_or_default());
         checked.map_err(|why| BackendError::Connect {
             reason: why.to_string(),

@@ -24,6 +24,7 @@ mod policy;
 mod problem;
 mod profiles;
 mod response;
+mod secrets;
 mod server_actions;
 mod server_tools;
 mod servers;
@@ -269,6 +270,7 @@ fn router() -> ApiRouter<Arc<ApiState>> {
         .merge(policy::routes())
         .merge(profiles::routes())
         .merge(events::routes())
+        .merge(secrets::routes())
         .merge(server_actions::routes())
         .merge(server_tools::routes())
         .merge(servers::routes())

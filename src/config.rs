@@ -76,7 +76,10 @@ pub use resolve::log_filter::InvalidLogFilter;
 pub(crate) use resolve::log_filter::check_log_filter;
 pub(crate) use resolve::with_scheme;
 pub use source::environment::Environment;
-pub use source::secret_values::{ReadSecrets, StoreReader, VALUE_BYTES_MAX as SECRET_BYTES_MAX};
+pub use source::secret_values::{
+    ReadSecrets, StoreReader, VALUE_BYTES_MAX as SECRET_BYTES_MAX,
+    check_value as check_secret_value,
+};
 pub use written::{ValuePlace, WrittenConfig};
 
 mod diagnostics;

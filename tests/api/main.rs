@@ -15,6 +15,7 @@ mod openapi;
 mod policy;
 mod profiles;
 mod roles;
+mod secrets;
 mod server_actions;
 mod server_tools;
 mod servers;

@@ -266,8 +266,11 @@ impl<'e> SecretValues<'e> {
     }
 }
 
-/// `text`, if it can be a value.
-fn check_value(text: &str) -> Result<String, String> {
+/// `text`, if it can be the value of a secret.
+///
+/// # Errors
+/// Why it cannot, without the text.
+pub fn check_value(text: &str) -> Result<String, String> {
     if text.is_empty() {
         return Err("it is empty".to_owned());
     }

@@ -12,10 +12,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     ApiState,
-    caller::{AdminOnly, Reader, find_agent},
+    caller::{AdminOnly, ApiCaller, WorkspaceReader, find_agent},
     input::{InPath, JsonBody, QueryParams},
     page::{Page, PageQuery},
     problem::{Problem, ProblemType},
+    servers::sees_server,
 };
 use crate::{
     audit::EventKind,
@@ -85,15 +86,16 @@ pub(super) fn routes() -> ApiRouter<Arc<ApiState>> {
         )
 }
 
-/// Lists the budgets of agents, teams and servers, and what was spent without one.
+/// Lists the budgets of agents, teams and servers, and what was spent without one. A workspace admin has those of its
+/// workspace, its agents and its servers.
 pub(super) async fn list(
     State(state): State<Arc<ApiState>>,
-    _: Reader,
+    WorkspaceReader(caller): WorkspaceReader,
     QueryParams(page): QueryParams<PageQuery>,
     QueryParams(filter): QueryParams<BudgetFilter>,
 ) -> Result<Json<Page<BudgetResource>>, Problem> {
     let mut lines = all_budgets(&state).await?;
-    lines.retain(|line| filter.wants(line));
+    lines.retain(|line| filter.wants(line) && is_seen(line, &caller, &state));
     let mut keyed: Vec<_> = lines.iter().map(|line| (key_of(line), line)).collect();
     keyed.sort_by(|(a, _), (b, _)| a.cmp(b));
     // Pages go by keys; a limit that is given twice in one place is one.
@@ -154,6 +156,20 @@ impl BudgetFilter {
         });
         of.is_none_or(|of| of == line.subject.kind().as_str())
             && self.name.as_ref().is_none_or(|name| *name == line.name)
+    }
+}
+
+/// Whether the budget is there for `caller`.
+fn is_seen(line: &ListedBudget, caller: &ApiCaller, state: &ApiState) -> bool {
+    match line.subject.kind().as_str() {
+        "agent" => {
+            let agents = state.proxy.governance().directory().agents().into_iter();
+            let mut own = agents.filter(|agent| caller.sees_team(agent.team.as_deref()));
+            own.any(|agent| BudgetSubject::agent(agent.id) == line.subject)
+                || caller.sees_team(None)
+        }
+        "team" => caller.sees_team(Some(&line.name)),
+        _ => sees_server(caller, &line.name),
     }
 }
 

@@ -16,7 +16,7 @@ use super::{
     problem::{Problem, ProblemType},
 };
 use crate::{
-    audit::EventKind,
+    audit::{ChangedValues, EventKind},
     clock,
     config::{Secret, check_secret_value},
     names::{SecretName, ServerOwner},
@@ -249,8 +249,9 @@ async fn record_and_apply(
 ) -> Result<(), Problem> {
     let governance = state.proxy.governance();
     let record = (&*caller.actor(), done);
-    let recorded = governance.record_durably(EventKind::SecretChanged, name.as_str(), record);
-    let recorded = recorded.await;
+    let (event, values) = (EventKind::SecretChanged, ChangedValues::default());
+    let recorded = governance.record_change(event, name.as_str(), record, values);
+    let recorded = recorded.durable().await;
     agents::apply(state).await?;
     Ok(recorded?)
 }

@@ -372,7 +372,7 @@ impl<'s> ShownServers<'s> {
 }
 
 /// Whether the server `name` is there for `caller`.
-fn sees_server(caller: &ApiCaller, name: &str) -> bool {
+pub(super) fn sees_server(caller: &ApiCaller, name: &str) -> bool {
     let owner = ServerName::parse(name).map(|name| name.owner());
     match owner {
         Ok(ServerOwner::Workspace(workspace)) => caller.sees_team(Some(workspace.as_str())),

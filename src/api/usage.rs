@@ -11,16 +11,18 @@ use serde::{Deserialize, Serialize};
 use super::{
     ApiState,
     audit::{no_index, parse_time},
-    caller::{Reader, find_agent},
+    caller::{ApiCaller, WorkspaceReader, find_agent},
     input::QueryParams,
     page::{Page, PageQuery, cursor_of},
     problem::{Problem, ProblemType},
+    servers::sees_server,
 };
 use crate::{
     backend::ProgramUsage,
     clock,
+    config::Role,
     names::ServerName,
-    store::{UsageDimension, UsageQuery, UsageTotals},
+    store::{UsageDimension, UsageQuery, UsageSum, UsageTotals},
 };
 
 /// Seconds of an hour.
@@ -118,44 +120,38 @@ pub(super) fn routes() -> ApiRouter<Arc<ApiState>> {
     ApiRouter::new().api_route("/api/v1/usage", get_with(show, |op| op.id("getUsage")))
 }
 
-/// Shows what calls came to in whole hours, as far back as the audit goes. A page may have fewer items than `limit`.
+/// Shows what calls came to in whole hours, as far back as the audit goes. A page may have fewer items than `limit`. A
+/// workspace admin sees its workspace, its agents and its servers, all on one page.
 pub(super) async fn show(
     State(state): State<Arc<ApiState>>,
-    _: Reader,
+    WorkspaceReader(caller): WorkspaceReader,
     QueryParams(page): QueryParams<PageQuery>,
     QueryParams(params): QueryParams<UsageParams>,
 ) -> Result<Json<Page<UsageItem>>, Problem> {
-    let query = params.to_query(&page)?;
+    let mut query = params.to_query(&page)?;
     let store = state.store.as_ref().ok_or_else(no_index)?;
-    let answer = store.audit.usage(&query).await;
-    let answer =
-        answer.map_err(|error| Problem::new(ProblemType::InternalError, error.to_string()))?;
+    let is_limited = caller.role == Role::WorkspaceAdmin;
     if matches!(params.by, UsageKey::Server) {
         state.proxy.backends().measure_programs().await;
     }
     let mut items = Vec::new();
-    for sums in answer.sums.chunk_by(|a, b| a.name == b.name) {
-        let (mut all, id) = (UsageTotals::default(), &sums[0].name);
-        for sum in sums {
-            all.add(&sum.totals);
+    loop {
+        let answer = store.audit.usage(&query).await;
+        let answer =
+            answer.map_err(|error| Problem::new(ProblemType::InternalError, error.to_string()))?;
+        for sums in answer.sums.chunk_by(|a, b| a.name == b.name) {
+            if !is_limited || params.shows(&sums[0].name, &caller, &state) {
+                items.push(params.item(sums, &state));
+            }
         }
-        let steps = sums.iter().filter(|_| params.step.is_some());
-        let steps = steps.map(|sum| UsageOfStep {
-            start: hour_start(sum.hour).to_string(),
-            figures: CallFigures::of(&sum.totals),
-        });
-        let programs = params.programs_of(id, &state);
-        items.push(UsageItem {
-            memory_bytes: programs.map(|programs| programs.memory_bytes),
-            cpu_seconds: programs.map(|programs| programs.cpu_seconds),
-            name: params.name_of(id, &state),
-            id: id.clone(),
-            figures: CallFigures::of(&all),
-            steps: steps.collect(),
-        });
+        // A cursor would name what somebody else has.
+        if is_limited && answer.next.is_some() {
+            query.after = answer.next;
+            continue;
+        }
+        let next_cursor = answer.next.as_deref().map(cursor_of);
+        return Ok(Json(Page { items, next_cursor }));
     }
-    let next_cursor = answer.next.as_deref().map(cursor_of);
-    Ok(Json(Page { items, next_cursor }))
 }
 
 impl UsageParams {
@@ -196,6 +192,44 @@ impl UsageParams {
             after: page.after()?,
             count,
         })
+    }
+
+    /// What one name came to.
+    fn item(&self, sums: &[UsageSum], state: &ApiState) -> UsageItem {
+        let (mut all, id) = (UsageTotals::default(), &sums[0].name);
+        for sum in sums {
+            all.add(&sum.totals);
+        }
+        let steps = sums.iter().filter(|_| self.step.is_some());
+        let steps = steps.map(|sum| UsageOfStep {
+            start: hour_start(sum.hour).to_string(),
+            figures: CallFigures::of(&sum.totals),
+        });
+        let programs = self.programs_of(id, state);
+        UsageItem {
+            memory_bytes: programs.map(|programs| programs.memory_bytes),
+            cpu_seconds: programs.map(|programs| programs.cpu_seconds),
+            name: self.name_of(id, state),
+            id: id.clone(),
+            figures: CallFigures::of(&all),
+            steps: steps.collect(),
+        }
+    }
+
+    /// Whether what `id` names belongs to the workspace of `caller`.
+    fn shows(&self, id: &str, caller: &ApiCaller, state: &ApiState) -> bool {
+        match self.by {
+            UsageKey::Agent => {
+                let agent = find_agent(state, id);
+                agent.is_ok_and(|agent| caller.sees_team(agent.team.as_deref()))
+            }
+            UsageKey::Server => sees_server(caller, id),
+            UsageKey::Team | UsageKey::Workspace => caller.sees_team(Some(id)),
+            UsageKey::Tool => {
+                let server = id.split_once('/').map_or(id, |(server, _)| server);
+                sees_server(caller, server)
+            }
+        }
     }
 
     /// What the programs of the server `id` take of the machine.

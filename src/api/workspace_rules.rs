@@ -1,4 +1,5 @@
-//! What workspace admins may write of servers: where they are reached, with which credentials, and what of them is shown.
+//! What workspace admins may write of servers: where they are reached, with which credentials, and what of them is
+//! shown.
 //!
 //! Nothing starts programs, reads files, or hands on tokens of callers. Their URLs lead to public addresses.
 

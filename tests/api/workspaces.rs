@@ -409,3 +409,63 @@ async fn errors_of_the_files_are_not_told_to_a_workspace_admin() {
     );
     api.stop().await;
 }
+
+/// Calls the toolbox as whoever has `key`.
+async fn call(api: &TestApi, key: &str) {
+    let call = json!({
+        "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": { "name": "mcp_own_echo", "arguments": { "text": "hello" } },
+    });
+    let request = api.request_at(Method::POST, "/mcp").bearer_auth(key);
+    let request = request.header("accept", "application/json, text/event-stream");
+    let answered = answer(request.json(&call)).await;
+    assert!(answered.body["result"].is_object(), "{answered:?}");
+}
+
+/// The ids that `key` sees at `path`.
+async fn ids(api: &TestApi, key: &str, path: &str) -> Vec<String> {
+    let listed = send(api, key, Method::GET, path).await;
+    assert_eq!(listed.status, StatusCode::OK, "{listed:?}");
+    let items = listed.body["items"].as_array().unwrap().iter();
+    assert!(
+        key == ADMIN_KEY || listed.body["next_cursor"].is_null(),
+        "{listed:?}"
+    );
+    items
+        .map(|it| it["id"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[tokio::test]
+async fn a_workspace_admin_sees_usage_and_budgets_of_its_workspace_alone() {
+    let api = TestApi::start(&format!(
+        "{AGENTS}[workspaces.science]\nbudget = \"5/day\"\n[workspaces.arts]\nbudget = \"7/day\"\n"
+    ))
+    .await;
+    api.items("/tools").await;
+    for key in [LEAD_KEY, STRANGER_KEY, ADMIN_KEY] {
+        call(&api, key).await;
+    }
+    for _ in 0..100 {
+        if ids(&api, ADMIN_KEY, "/usage?by=agent").await.len() == 3 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    let me = send(&api, LEAD_KEY, Method::GET, "/me").await.body;
+    let lead = me["id"].as_str().unwrap().to_owned();
+    for (path, of_lead, of_admin) in [
+        ("/usage?by=agent&limit=1", vec![lead.as_str()], 1),
+        ("/usage?by=agent", vec![lead.as_str()], 3),
+        ("/usage?by=workspace", vec!["science"], 2),
+        ("/usage?by=team", vec!["science"], 2),
+        ("/usage?by=server", vec![], 1),
+        ("/usage?by=tool", vec![], 1),
+        ("/budgets", vec!["agent:lead:total", "team:science:day"], 7),
+        ("/budgets?of=team", vec!["team:science:day"], 2),
+    ] {
+        assert_eq!(ids(&api, LEAD_KEY, path).await, of_lead, "{path}");
+        assert_eq!(ids(&api, ADMIN_KEY, path).await.len(), of_admin, "{path}");
+    }
+    api.stop().await;
+}

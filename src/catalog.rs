@@ -53,7 +53,7 @@ use crate::config::{self, ItemRules, Naming};
 use crate::mcp::json::Raw;
 use crate::names::{ProfileName, ServerName};
 use list_view::ListCache;
-use profile::ProfileView;
+use profile::ProfileRoute;
 use resource_routes::ResourceRoutes;
 
 /// Everything the servers offer, as each route shows it.
@@ -61,7 +61,7 @@ use resource_routes::ResourceRoutes;
 pub struct Catalog {
     merged: RouteTables,
     servers: HashMap<ServerName, RouteTables>,
-    profiles: HashMap<ProfileName, ProfileView>,
+    profiles: HashMap<ProfileName, ProfileRoute>,
     routes: ResourceRoutes,
     problems: Vec<CatalogProblem>,
     version: u64,

@@ -95,7 +95,7 @@ pub(super) fn build(naming: &Naming, profiles: &Profiles, offers: &[ServerOffer]
         .enumerate()
         .map(|(at, part)| (part.offer.server.clone(), own(at)))
         .collect();
-    let profiles = profiles.build_views(&merged, offers, &mut problems);
+    let profiles = profiles.build_routes(&merged, offers, &mut problems);
     let mut catalog = Catalog {
         merged,
         servers,

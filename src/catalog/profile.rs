@@ -1,6 +1,6 @@
-//! Profiles: named views of the merged route, with names and descriptions of their own.
+//! Profiles: named parts of the merged route, with names and descriptions of their own.
 //!
-//! A view is cut from what the merged route lists, so a profile never shows what that hides. Built
+//! Its route is cut from what the merged route lists, so a profile never shows what that hides. Built
 //! with each snapshot; the text of items is spliced, never parsed and printed again.
 
 use std::{
@@ -110,13 +110,13 @@ impl Profiles {
     }
 
     /// What each profile shows of `merged`, which was built from `offers`.
-    pub(super) fn build_views(
+    pub(super) fn build_routes(
         &self,
         merged: &RouteTables,
         offers: &[ServerOffer],
         problems: &mut Vec<CatalogProblem>,
-    ) -> foldhash::HashMap<ProfileName, ProfileView> {
-        let mut views = foldhash::HashMap::default();
+    ) -> foldhash::HashMap<ProfileName, ProfileRoute> {
+        let mut routes = foldhash::HashMap::default();
         for (name, selection) in &self.all {
             let cut = ProfileCut {
                 profile: name,
@@ -127,24 +127,24 @@ impl Profiles {
                     .filter(|offer| selection.selects_tags(&offer.config.tags))
                     .collect(),
             };
-            let view = ProfileView {
+            let route = ProfileRoute {
                 tables: cut.tables(merged, problems),
                 selection: Arc::clone(selection),
             };
-            views.insert(name.clone(), view);
+            routes.insert(name.clone(), route);
         }
-        views
+        routes
     }
 }
 
 /// What one profile shows.
 #[derive(Debug)]
-pub(super) struct ProfileView {
+pub(super) struct ProfileRoute {
     pub(super) tables: RouteTables,
     selection: Arc<Selection>,
 }
 
-impl ProfileView {
+impl ProfileRoute {
     /// Whether a resource of `site` may be read, listed or not.
     pub(super) fn shows_resource(&self, site: &ResourceSite, original: &str) -> bool {
         let kind = Kind::Resources;
@@ -235,7 +235,7 @@ fn compile(
     Globs::new(globs, over, GlobWidth::Strict, prefixes)
 }
 
-/// One profile on its way to a view.
+/// One profile on its way to a route.
 struct ProfileCut<'a> {
     profile: &'a ProfileName,
     selection: &'a Selection,
@@ -353,7 +353,7 @@ impl ProfileCut<'_> {
         shown
     }
 
-    /// Those of the servers that put something into this view.
+    /// Those of the servers that put something into this route.
     fn instructions(&self, tables: &RouteTables) -> Instructions {
         let shown: HashSet<&ServerName> = Kind::ALL
             .iter()

@@ -4,7 +4,7 @@
 //! merged on a thread of its own. `publish` makes one state after the other of what was heard, `stored` keeps
 //! listings over restarts.
 
-mod owner_views;
+mod owner_catalogs;
 mod publish;
 mod stored;
 
@@ -31,7 +31,7 @@ use crate::{
     lock::lock,
     names::{OwnerIndex, OwnerSet, ProfileName, Scope, ServerName},
 };
-use owner_views::{OwnerViews, ViewPlan};
+use owner_catalogs::{OwnerCatalogs, OwnerPlan};
 use stored::StoredServer;
 
 /// Servers that are asked at a time what they list for clients that they can ask something: of a
@@ -92,7 +92,7 @@ struct CatalogState {
     /// Of the gateway's servers, which all agents see.
     snapshots: Snapshots,
     /// The same with those of workspaces and agents.
-    views: Arc<OwnerViews>,
+    owner_catalogs: Arc<OwnerCatalogs>,
 }
 
 /// What the config says of the catalog.
@@ -106,7 +106,7 @@ struct CatalogPlan {
     /// Every server in the config's order.
     servers: Vec<(ServerName, Arc<config::Server>)>,
     /// The gateway's servers.
-    shared: Arc<ViewPlan>,
+    shared: Arc<OwnerPlan>,
 }
 
 impl CatalogPlan {
@@ -115,7 +115,7 @@ impl CatalogPlan {
         let servers = servers.map(|backend| (backend.name.clone(), backend.load_config()));
         let servers: Vec<_> = servers.collect();
         let prefixes = Prefixes::of(config);
-        let shared = ViewPlan::new(
+        let shared = OwnerPlan::new(
             &config.profiles,
             (&servers, &prefixes),
             &OwnerSet::default(),
@@ -173,7 +173,7 @@ impl CatalogStore {
             snapshots: Snapshots::build(&plan.naming, &plan.shared, &offers),
             plan: Arc::new(plan),
             offers,
-            views: Arc::default(),
+            owner_catalogs: Arc::default(),
         };
         Self {
             current: ArcSwap::from_pointee(state),
@@ -206,8 +206,8 @@ impl CatalogStore {
     }
 
     /// Whether what is shown to who sees the servers of `owners` is at hand, and need not be built first.
-    pub fn has_view(&self, owners: &OwnerSet) -> bool {
-        owners.is_empty() || self.current.load().views.has(owners)
+    pub fn has_catalog(&self, owners: &OwnerSet) -> bool {
+        owners.is_empty() || self.current.load().owner_catalogs.has(owners)
     }
 
     /// Whether workspaces or agents own servers.
@@ -231,18 +231,18 @@ impl CatalogStore {
         if owners.is_empty() {
             return current.snapshots.of(audience);
         }
-        current.view(owners).snapshots.of(audience)
+        current.of_owners(owners).snapshots.of(audience)
     }
 
     /// Every current snapshot of interactive clients, which has all that others have.
     pub fn snapshots(&self) -> Vec<Arc<Catalog>> {
         let current = self.current.load();
-        let views = current.views.all();
-        let views = views
+        let of_owners = current.owner_catalogs.all();
+        let of_owners = of_owners
             .iter()
-            .map(|view| view.snapshots.of(Audience::Interactive));
+            .map(|known| known.snapshots.of(Audience::Interactive));
         let shared = current.snapshots.of(Audience::Interactive);
-        std::iter::once(shared).chain(views).collect()
+        std::iter::once(shared).chain(of_owners).collect()
     }
 
     /// What the route of `server` alone shows, whoever owns it.
@@ -453,7 +453,7 @@ impl CatalogStore {
 
     /// Whether the route of `scope` may show anything of `server` to who sees the servers of `owners`.
     pub fn may_show(&self, (owners, scope): (&OwnerSet, &Scope), server: &ServerName) -> bool {
-        let plan = self.current.load().view_plan(owners);
+        let plan = self.current.load().owner_plan(owners);
         let mut servers = plan.servers.iter();
         servers.any(|(name, config)| {
             name == server
@@ -496,7 +496,7 @@ impl CatalogStore {
         name: &str,
     ) -> Vec<Candidate> {
         let current = self.current.load();
-        let (plan, offers) = (current.view_plan(owners), &current.offers);
+        let (plan, offers) = (current.owner_plan(owners), &current.offers);
         let unlisted = plan
             .servers
             .iter()
@@ -512,7 +512,7 @@ impl CatalogStore {
     /// `owners`, whatever they have listed.
     pub fn possible_servers(&self, owners: &OwnerSet, kind: Kind, name: &str) -> Vec<ServerName> {
         let current = self.current.load();
-        let (plan, naming) = (current.view_plan(owners), &current.plan.naming);
+        let (plan, naming) = (current.owner_plan(owners), &current.plan.naming);
         let enabled = plan.servers.iter().filter(|(_, config)| config.enabled);
         let may_have = enabled.filter(|(server, config)| {
             let offer = empty_offer(server, config);
@@ -597,7 +597,7 @@ impl Snapshots {
     }
 
     /// What the servers of `plan` offer.
-    fn build(naming: &Naming, plan: &ViewPlan, catalogs: &ServerCatalogs) -> Self {
+    fn build(naming: &Naming, plan: &OwnerPlan, catalogs: &ServerCatalogs) -> Self {
         let build = |offers: &[ServerOffer]| {
             let catalog = Catalog::build_with(naming, &plan.profiles, offers);
             Arc::new(catalog)

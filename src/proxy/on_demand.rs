@@ -28,7 +28,7 @@ impl Proxy {
         if let Some(owner) = owners.agent() {
             self.use_servers_of(owner);
         }
-        if !self.catalog_store.has_view(&owners) {
+        if !self.catalog_store.has_catalog(&owners) {
             let store = Arc::clone(&self.catalog_store);
             run_blocking(move || drop(store.catalog(&owners))).await;
         }

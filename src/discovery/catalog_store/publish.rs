@@ -41,7 +41,7 @@ impl DraftState<'_> {
     /// Merges anew what the servers of a new plan offer, which may take long.
     pub(super) fn merge(&mut self) {
         self.merge_shared();
-        self.state.rebuild_views(None);
+        self.state.rebuild_owner_catalogs(None);
         self.is_changed = true;
     }
 
@@ -50,7 +50,7 @@ impl DraftState<'_> {
         if !server.is_owned() {
             self.merge_shared();
         }
-        self.state.rebuild_views(Some(server));
+        self.state.rebuild_owner_catalogs(Some(server));
         self.is_changed = true;
     }
 

@@ -1,6 +1,6 @@
 //! What agents see that see servers of a workspace or of their own beside the gateway's.
 //!
-//! Such a view is built when it is first needed, and again with each change of one of its servers for as long
+//! Such a catalog is built when it is first needed, and again with each change of one of its servers for as long
 //! as somebody uses it. It is found by the owners whose servers are in it: agents of one workspace share it.
 
 use std::{
@@ -22,19 +22,19 @@ use crate::{
     names::{OwnerSet, ProfileName, ServerName, ServerOwner, to_strict_char, uri_prefix},
 };
 
-/// Views that are kept at most; those that nobody used lately go first.
-const VIEWS_MAX: usize = 256;
+/// Catalogs that are kept at most; those that nobody used lately go first.
+const OWNER_CATALOGS_MAX: usize = 256;
 
 /// The servers that some agents see, and what profiles show of them.
 #[derive(Debug)]
-pub(super) struct ViewPlan {
+pub(super) struct OwnerPlan {
     pub(super) profiles: Profiles,
     /// In the config's order.
     pub(super) servers: Vec<(ServerName, Arc<Server>)>,
     names: HashSet<ServerName>,
 }
 
-impl ViewPlan {
+impl OwnerPlan {
     /// That of agents who see the servers of `owners`.
     pub(super) fn new(
         profiles: &IndexMap<ProfileName, config::Profile>,
@@ -81,16 +81,16 @@ fn is_hidden_by(
 
 /// What the agents see that see the servers of the same owners.
 #[derive(Debug)]
-pub(super) struct OwnerView {
-    pub(super) plan: Arc<ViewPlan>,
+pub(super) struct OwnerCatalog {
+    pub(super) plan: Arc<OwnerPlan>,
     pub(super) snapshots: Snapshots,
     /// Whether anybody has used it since it was built.
     is_used: AtomicBool,
 }
 
-impl OwnerView {
+impl OwnerCatalog {
     fn build(
-        plan: Arc<ViewPlan>,
+        plan: Arc<OwnerPlan>,
         catalog_plan: &CatalogPlan,
         offers: &ServerCatalogs,
     ) -> Arc<Self> {
@@ -102,19 +102,19 @@ impl OwnerView {
     }
 }
 
-type ViewMap = HashMap<OwnerSet, Arc<OwnerView>>;
+type CatalogMap = HashMap<OwnerSet, Arc<OwnerCatalog>>;
 
-/// The views of a state. Readers of those that are there wait for nobody.
+/// The catalogs of a state. Readers of those that are there wait for nobody.
 #[derive(Debug, Default)]
-pub(super) struct OwnerViews {
-    built: ArcSwap<ViewMap>,
+pub(super) struct OwnerCatalogs {
+    built: ArcSwap<CatalogMap>,
     /// Held by who builds one.
     build_lock: Mutex<()>,
 }
 
-impl OwnerViews {
+impl OwnerCatalogs {
     /// Those that are built.
-    pub(super) fn all(&self) -> Vec<Arc<OwnerView>> {
+    pub(super) fn all(&self) -> Vec<Arc<OwnerCatalog>> {
         self.built.load().values().map(Arc::clone).collect()
     }
 
@@ -122,7 +122,7 @@ impl OwnerViews {
         self.built.load().contains_key(owners)
     }
 
-    fn get(&self, owners: &OwnerSet) -> Option<Arc<OwnerView>> {
+    fn get(&self, owners: &OwnerSet) -> Option<Arc<OwnerCatalog>> {
         let known = self.built.load().get(owners).map(Arc::clone)?;
         if !known.is_used.load(Ordering::Relaxed) {
             known.is_used.store(true, Ordering::Relaxed);
@@ -133,56 +133,57 @@ impl OwnerViews {
 
 impl CatalogState {
     /// What agents see that see the servers of `owners`.
-    pub(super) fn view(&self, owners: &OwnerSet) -> Arc<OwnerView> {
-        if let Some(known) = self.views.get(owners) {
+    pub(super) fn of_owners(&self, owners: &OwnerSet) -> Arc<OwnerCatalog> {
+        if let Some(known) = self.owner_catalogs.get(owners) {
             return known;
         }
-        let _alone = lock(&self.views.build_lock);
-        if let Some(known) = self.views.get(owners) {
+        let _alone = lock(&self.owner_catalogs.build_lock);
+        if let Some(known) = self.owner_catalogs.get(owners) {
             return known;
         }
-        let view = OwnerView::build(Arc::new(self.plan.view(owners)), &self.plan, &self.offers);
-        view.is_used.store(true, Ordering::Relaxed);
-        let mut built = ViewMap::clone(&self.views.built.load());
-        if built.len() >= VIEWS_MAX {
-            built.retain(|_, view| view.is_used.swap(false, Ordering::Relaxed));
+        let plan = Arc::new(self.plan.of_owners(owners));
+        let known = OwnerCatalog::build(plan, &self.plan, &self.offers);
+        known.is_used.store(true, Ordering::Relaxed);
+        let mut built = CatalogMap::clone(&self.owner_catalogs.built.load());
+        if built.len() >= OWNER_CATALOGS_MAX {
+            built.retain(|_, known| known.is_used.swap(false, Ordering::Relaxed));
         }
-        if built.len() >= VIEWS_MAX
+        if built.len() >= OWNER_CATALOGS_MAX
             && let Some(any) = built.keys().next().cloned()
         {
             built.remove(&any);
         }
-        built.insert(owners.clone(), Arc::clone(&view));
-        self.views.built.store(Arc::new(built));
-        view
+        built.insert(owners.clone(), Arc::clone(&known));
+        self.owner_catalogs.built.store(Arc::new(built));
+        known
     }
 
     /// The servers that agents see who see those of `owners`.
-    pub(super) fn view_plan(&self, owners: &OwnerSet) -> Arc<ViewPlan> {
+    pub(super) fn owner_plan(&self, owners: &OwnerSet) -> Arc<OwnerPlan> {
         if owners.is_empty() {
             Arc::clone(&self.plan.shared)
         } else {
-            Arc::clone(&self.view(owners).plan)
+            Arc::clone(&self.of_owners(owners).plan)
         }
     }
 
-    /// Builds the views anew that are used and that `server` is in, or all where the plan has changed.
-    pub(super) fn rebuild_views(&mut self, server: Option<&ServerName>) {
-        let before = self.views.built.load_full();
-        let mut built = ViewMap::with_capacity(before.len());
-        for (owners, view) in &*before {
-            if server.is_some_and(|server| !view.plan.has(server)) {
-                built.insert(owners.clone(), Arc::clone(view));
-            } else if view.is_used.load(Ordering::Relaxed) {
+    /// Builds the catalogs anew that are used and that `server` is in, or all where the plan has changed.
+    pub(super) fn rebuild_owner_catalogs(&mut self, server: Option<&ServerName>) {
+        let before = self.owner_catalogs.built.load_full();
+        let mut built = CatalogMap::with_capacity(before.len());
+        for (owners, known) in &*before {
+            if server.is_some_and(|server| !known.plan.has(server)) {
+                built.insert(owners.clone(), Arc::clone(known));
+            } else if known.is_used.load(Ordering::Relaxed) {
                 let plan = match server {
-                    Some(_) => Arc::clone(&view.plan),
-                    None => Arc::new(self.plan.view(owners)),
+                    Some(_) => Arc::clone(&known.plan),
+                    None => Arc::new(self.plan.of_owners(owners)),
                 };
-                let view = OwnerView::build(plan, &self.plan, &self.offers);
-                built.insert(owners.clone(), view);
+                let known = OwnerCatalog::build(plan, &self.plan, &self.offers);
+                built.insert(owners.clone(), known);
             }
         }
-        self.views = Arc::new(OwnerViews {
+        self.owner_catalogs = Arc::new(OwnerCatalogs {
             built: ArcSwap::from_pointee(built),
             build_lock: Mutex::default(),
         });
@@ -206,8 +207,8 @@ impl CatalogPlan {
         own.any(|own| is_hidden_by(own, server))
     }
 
-    fn view(&self, owners: &OwnerSet) -> ViewPlan {
-        ViewPlan::new(&self.profiles, (&self.servers, &self.prefixes), owners)
+    fn of_owners(&self, owners: &OwnerSet) -> OwnerPlan {
+        OwnerPlan::new(&self.profiles, (&self.servers, &self.prefixes), owners)
     }
 }
 
@@ -336,22 +337,24 @@ mod tests {
 
     /// What is not used is given up once there are too many.
     #[tokio::test]
-    async fn views_are_bounded() {
+    async fn owner_catalogs_are_bounded() {
         let tasks = Tasks::new();
-        let names: BTreeSet<String> = (0..=VIEWS_MAX).map(|at| format!("s@t{at}")).collect();
+        let names: BTreeSet<String> = (0..=OWNER_CATALOGS_MAX)
+            .map(|at| format!("s@t{at}"))
+            .collect();
         let board = board(&names, &tasks);
-        for at in 0..=VIEWS_MAX {
+        for at in 0..=OWNER_CATALOGS_MAX {
             let team = format!("t{at}");
             let who = AgentId::from_name("ann");
             let owners = board.owners_seen(|index| index.seen_by(who, Some(&team)));
             board.catalog(&owners);
-            let built = board.current.load().views.all().len();
-            assert!(built <= VIEWS_MAX, "{built}");
+            let built = board.current.load().owner_catalogs.all().len();
+            assert!(built <= OWNER_CATALOGS_MAX, "{built}");
         }
         // Those that nobody asked for since are not built again.
         list(&board, "s@t0");
         list(&board, "s@t0");
-        let built = board.current.load().views.all().len();
-        assert!(built < VIEWS_MAX, "{built}");
+        let built = board.current.load().owner_catalogs.all().len();
+        assert!(built < OWNER_CATALOGS_MAX, "{built}");
     }
 }

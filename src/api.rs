@@ -31,9 +31,7 @@ mod servers;
 mod tools;
 mod trials;
 mod usage;
-mod value_places;
-mod workspace_rules;
-mod workspaces;
+mod views;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -62,6 +60,7 @@ use crate::{
     status::Status,
     store::{Store, StoredEntry},
     task::Tasks,
+    views::{ViewChange, ViewOutcome},
 };
 pub(crate) use caller::ApiCaller;
 pub use config::{ExportFailure, export_config};
@@ -70,7 +69,7 @@ use idempotency::KeptAnswers;
 pub use plan::ChangePlan;
 pub use problem::{Problem, ProblemType};
 pub(crate) use trials::ServerTrials;
-pub(crate) use value_places::FoundPlaces;
+pub(crate) use views::view_event;
 
 /// What the description calls how callers sign in.
 const SIGN_IN: &str = "signIn";
@@ -118,6 +117,17 @@ pub trait ConfigWriter: std::fmt::Debug + Send + Sync {
     /// # Errors
     /// Why this one cannot.
     fn apply_agents(&self) -> BoxFuture<'_, Result<(), String>>;
+
+    /// Makes `change` to a view and records it, with who made it and what it is, if it was made; then every gateway on
+    /// the store knows it.
+    ///
+    /// # Errors
+    /// Why it could not be written.
+    fn change_view<'a>(
+        &'a self,
+        change: &'a ViewChange,
+        record: (&'a str, &'a str),
+    ) -> BoxFuture<'a, Result<ViewOutcome, Problem>>;
 
     /// Ends every connection to a server and makes new ones; whether it is one that is enabled.
     fn restart_server(&self, name: &ServerName) -> bool;
@@ -276,7 +286,7 @@ fn router() -> ApiRouter<Arc<ApiState>> {
         .merge(servers::routes())
         .merge(tools::routes())
         .merge(usage::routes())
-        .merge(workspaces::routes())
+        .merge(views::routes())
         .route("/api/v1/openapi.json", get(show_description))
         .fallback(async || Problem::not_found("such path"))
 }

@@ -34,7 +34,7 @@ use crate::{
     governance::{Governance, InvalidTerms, PolicySet},
     http::{self, BoundListener, Certificate, HttpEdge, InvalidListener},
     names::AgentId,
-    proxy::Proxy,
+    proxy::{Proxy, ProxyStorage},
     status::Status,
     task::{Tasks, run_blocking},
 };
@@ -118,8 +118,11 @@ impl GatewayCore {
         }
         let launcher = context.launcher;
         let (backends, updates) = Backends::new(config, launcher.clone(), Some(grants), &tasks);
-        let store = storage.store().filter(|_| remembers).cloned();
-        let proxy = Proxy::new(config, governance, backends, store, &tasks);
+        let kept = ProxyStorage {
+            store: storage.store().filter(|_| remembers).cloned(),
+            views: Arc::clone(storage.views()),
+        };
+        let proxy = Proxy::new(config, governance, backends, kept, &tasks);
         let proxy = Arc::new(proxy);
         proxy.restore_lists().await;
         let draining = tasks.drain_token().clone();

@@ -24,6 +24,7 @@ pub mod rewrite;
 mod uri_map;
 mod uri_template;
 pub(crate) mod uri_variants;
+mod view;
 
 use std::{
     collections::HashSet,
@@ -46,24 +47,28 @@ pub use problem::{CatalogProblem, ItemExcess, NameOutcome, ProblemCause, Problem
 pub use profile::Profiles;
 pub use resource_routes::Lookup;
 pub use uri_map::UriMap;
+pub use view::{DisabledToolsError, check_disabled_tools};
 
 pub use crate::names::Scope;
 
 use crate::config::{self, ItemRules, Naming};
 use crate::mcp::json::Raw;
-use crate::names::{ProfileName, ServerName};
+use crate::names::{ProfileName, ServerName, ViewId};
 use list_view::ListCache;
 use profile::ProfileRoute;
-use resource_routes::ResourceRoutes;
+use resource_routes::{ResourceRoutes, ResourceSite};
+use view::ViewRoute;
 
-/// Everything the servers offer, as each route shows it.
-#[derive(Debug, Default)]
+/// Everything the servers offer, as each route shows it; a copy is cheap.
+#[derive(Clone, Debug, Default)]
 pub struct Catalog {
-    merged: RouteTables,
-    servers: HashMap<ServerName, RouteTables>,
-    profiles: HashMap<ProfileName, ProfileRoute>,
-    routes: ResourceRoutes,
-    problems: Vec<CatalogProblem>,
+    merged: Arc<RouteTables>,
+    servers: Arc<HashMap<ServerName, RouteTables>>,
+    profiles: Arc<HashMap<ProfileName, ProfileRoute>>,
+    routes: Arc<ResourceRoutes>,
+    problems: Arc<[CatalogProblem]>,
+    /// The one view of which it has the route.
+    view: Option<Arc<ViewRoute>>,
     version: u64,
 }
 
@@ -143,23 +148,25 @@ impl Catalog {
                 .map_or(Lookup::NotFound, |at| {
                     self.routes.sites[at].lookup_original(uri)
                 }),
+            Scope::View { id, .. } => self.view_route(*id).map_or(Lookup::NotFound, |view| {
+                self.routes.resolve(uri, &|at, original| {
+                    view.shows_resource(&self.routes.sites[at], original)
+                })
+            }),
         }
     }
 
     /// Whether `server`, which is listed, has no resource that it must not show.
     pub fn shows_every_resource(&self, server: &ServerName) -> bool {
-        let site = self
-            .servers
-            .get(server)
-            .and_then(|tables| tables.site_index);
-        site.is_some_and(|at| !self.routes.sites[at].filter.is_restrictive())
+        let site = self.site(server);
+        site.is_some_and(|site| !site.filter.is_restrictive())
     }
 
     /// How URIs of `server` look on the route of `scope`; the identity for an unknown server.
     pub fn uris(&self, scope: &Scope, server: &ServerName) -> &UriMap {
         const IDENTITY: &UriMap = &UriMap::identity();
         match scope {
-            Scope::All | Scope::Profile(_) => self
+            Scope::All | Scope::Profile(_) | Scope::View { .. } => self
                 .servers
                 .get(server)
                 .and_then(|tables| tables.site_index)
@@ -175,12 +182,7 @@ impl Catalog {
         kind: Kind,
         original: &str,
     ) -> ConfiguredNames {
-        let site = self
-            .servers
-            .get(server)
-            .and_then(|tables| tables.site_index);
-        let site = site.map(|at| &self.routes.sites[at]);
-        site.map_or_else(
+        self.site(server).map_or_else(
             || ConfiguredNames {
                 plain: original.into(),
                 distinct: Arc::default(),
@@ -193,24 +195,33 @@ impl Catalog {
     pub fn shows_resource(&self, scope: &Scope, server: &ServerName, original: &str) -> bool {
         match scope {
             Scope::All => true,
-            Scope::Profile(name) => {
-                let site = self
-                    .servers
-                    .get(server)
-                    .and_then(|tables| tables.site_index);
-                let (Some(view), Some(at)) = (self.profiles.get(name), site) else {
-                    return false;
-                };
-                view.shows_resource(&self.routes.sites[at], original)
-            }
+            Scope::Profile(name) => self.profiles.get(name).is_some_and(|route| {
+                let site = self.site(server);
+                site.is_some_and(|site| route.shows_resource(site, original))
+            }),
             Scope::Server(own) => own == server,
+            Scope::View { id, .. } => self.view_route(*id).is_some_and(|route| {
+                let site = self.site(server);
+                site.is_some_and(|site| route.shows_resource(site, original))
+            }),
         }
+    }
+
+    fn site(&self, server: &ServerName) -> Option<&ResourceSite> {
+        let at = self.servers.get(server)?.site_index?;
+        Some(&self.routes.sites[at])
+    }
+
+    fn view_route(&self, id: ViewId) -> Option<&ViewRoute> {
+        self.view.as_deref().filter(|view| view.id == id)
     }
 
     /// Like [`uris`](Self::uris), to be kept; `None` where URIs stay as they are.
     pub fn uri_map(&self, scope: &Scope, server: &ServerName) -> Option<Arc<UriMap>> {
         let site = match scope {
-            Scope::All | Scope::Profile(_) => self.servers.get(server)?.site_index?,
+            Scope::All | Scope::Profile(_) | Scope::View { .. } => {
+                self.servers.get(server)?.site_index?
+            }
             Scope::Server(_) => return None,
         };
         Some(Arc::clone(&self.routes.sites[site].uris)).filter(|uris| !uris.is_identity())
@@ -248,13 +259,14 @@ impl Catalog {
             Scope::All => Some(&self.merged),
             Scope::Profile(profile) => self.profiles.get(profile).map(|view| &view.tables),
             Scope::Server(server) => self.servers.get(server),
+            Scope::View { id, .. } => self.view_route(*id).map(|view| &view.tables),
         }
     }
 }
 
 /// Which clients a snapshot is for. Some servers list more for clients that declared in
 /// `initialize` that they can be asked something, and refuse the rest to others.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Audience {
     /// Those that servers can ask something: elicitation, roots or sampling.
     Interactive,

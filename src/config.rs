@@ -69,7 +69,7 @@ pub use model::transport::{
     Auth, DisplayOnly, ForwardProxy, GatewaySession, Remote, RemoteTls, ServerEgress, StdioCommand,
     Transport,
 };
-pub use model::workspace::Workspace;
+pub use model::views::ViewsConfig;
 use model::{CALLS_MAX, DEPTH_MAX};
 pub(crate) use node::join_path as key_path;
 pub use resolve::log_filter::InvalidLogFilter;
@@ -156,6 +156,8 @@ pub struct Config {
     /// Who issues the access tokens of clients.
     #[serde(skip_serializing_if = "OAuthConfig::is_default")]
     pub oauth: OAuthConfig,
+    /// Views for one conversation each.
+    pub views: ViewsConfig,
     /// Issuers of tokens of machines, by name.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub jwt: IndexMap<String, JwtIssuer>,

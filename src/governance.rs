@@ -425,7 +425,7 @@ impl Governance {
             .filter(|agent| agent.enabled)
             .ok_or(Refusal::AgentDisabled)?;
         context.agent = Some(Arc::clone(&agent));
-        let profile = route_profile(&context.scope);
+        let profile = context.scope.profile();
         if !may_use_route(&agent, profile) {
             return Err(Refusal::Profile);
         }
@@ -650,7 +650,7 @@ impl Governance {
         let Some(agent) = known.filter(|agent| agent.enabled) else {
             return Visibility::Hidden(HiddenReason::Disabled);
         };
-        let profile = route_profile(scope);
+        let profile = scope.profile();
         let policies = self.policy_set.load();
         if !may_use_route(&agent, profile) {
             let mut profiles = agent.profiles.clone().unwrap_or_default();
@@ -677,7 +677,7 @@ impl Governance {
     ) -> Option<CallScanners> {
         let policy_set = self.policy_set.load();
         let known = self.storage.directory.current(agent.id);
-        let profile = route_profile(scope);
+        let profile = scope.profile();
         let known = known.filter(|agent| agent.enabled && may_use_route(agent, profile));
         let sees = |agent: &Agent| !server.is_owned() || agent.sees_servers_of(&server.owner());
         let known = known.filter(|agent| sees(agent));
@@ -704,13 +704,6 @@ impl Governance {
             Some(screens) => screens.scan_client_notification(params),
             None => Some(params),
         }
-    }
-}
-
-fn route_profile(scope: &Scope) -> Option<&ProfileName> {
-    match scope {
-        Scope::Profile(profile) => Some(profile),
-        Scope::All | Scope::Server(_) => None,
     }
 }
 

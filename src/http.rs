@@ -99,9 +99,6 @@ pub(crate) struct HttpEdge {
     tasks: Tasks,
 }
 
-/// What is said of the route of a server that is not there, or not for who asks.
-const UNKNOWN_SERVER: &str = "unknown server";
-
 impl HttpEdge {
     /// Joins the parts; `config.listen` and `config.admin_listen` are the addresses of bound listeners.
     pub(crate) fn new(
@@ -350,11 +347,7 @@ impl HttpEdge {
         if let Some(scope) = route.scope()
             && !self.proxy.has_route(scope)
         {
-            let what = match scope {
-                Scope::All | Scope::Server(_) => UNKNOWN_SERVER,
-                Scope::Profile(_) => "unknown profile",
-            };
-            return self.unknown_route(what, form, peer, request);
+            return self.unknown_route(unknown_message(scope), form, peer, request);
         }
         let (verbs, _) = route.allowed_methods();
         if !verbs.contains(request.method()) {
@@ -387,15 +380,17 @@ impl HttpEdge {
         }
         match route {
             Route::Mcp(scope) => {
+                let what = unknown_message(&scope);
                 let Some(scope) = self.proxy.resolve_route(agent, scope) else {
-                    return self.unknown_route(UNKNOWN_SERVER, form, peer, request);
+                    return self.unknown_route(what, form, peer, request);
                 };
                 let context = RequestContext::of(identity, scope, peer);
                 streamable::handle(self, &context, request).await
             }
             Route::Sse(scope) => {
+                let what = unknown_message(&scope);
                 let Some(scope) = self.proxy.resolve_route(agent, scope) else {
-                    return self.unknown_route(UNKNOWN_SERVER, form, peer, request);
+                    return self.unknown_route(what, form, peer, request);
                 };
                 legacy_sse::open(self, &RequestContext::of(identity, scope, peer), request)
             }
@@ -467,7 +462,11 @@ impl HttpEdge {
 
     /// What `WWW-Authenticate` says on the route at `path`.
     fn challenge(&self, why: &AuthError, path: &str, request: RequestTarget<'_>) -> HeaderValue {
-        self.resource_server.load().challenge(why, path, request)
+        let scope = Route::parse(path).and_then(|route| route.scope().cloned());
+        let scope = scope.map(|scope| self.proxy.complete_scope(scope));
+        let profile = scope.as_ref().and_then(Scope::profile);
+        let resource_server = self.resource_server.load();
+        resource_server.challenge(why, (path, profile), request)
     }
 
     /// The answer to a request to `route` without an agent, or whose token is not good for what it asks.
@@ -541,10 +540,13 @@ impl HttpEdge {
         match route {
             Route::OAuth if self.resource_server.load().takes_tokens() => {
                 let path = request.uri().path();
-                let has_route = |scope: &Scope| self.proxy.has_route(scope);
+                let find_route = |scope: Scope| {
+                    let has_route = self.proxy.has_route(&scope);
+                    has_route.then(|| self.proxy.complete_scope(scope))
+                };
                 let resource_server = self.resource_server.load();
                 let metadata =
-                    resource_server.metadata(path, RequestTarget::of(request), has_route);
+                    resource_server.metadata(path, RequestTarget::of(request), find_route);
                 Some(match metadata {
                     Some(metadata) => json_response(StatusCode::OK, metadata.to_string()),
                     None => oauth_probes::not_found(),
@@ -578,6 +580,15 @@ impl HttpEdge {
             | Route::Ready
             | Route::Status => None,
         }
+    }
+}
+
+/// What is said where there is no route for `scope`, or none for who asks.
+fn unknown_message(scope: &Scope) -> &'static str {
+    match scope {
+        Scope::All | Scope::Server(_) => "unknown server",
+        Scope::Profile(_) => "unknown profile",
+        Scope::View { .. } => "unknown view: it has ended, or another agent made it",
     }
 }
 
@@ -663,11 +674,7 @@ fn missing_scopes(granted: &Scopes, method: &Method, scope: &Scope) -> Option<Sc
     if matches!(method, Method::Discover | Method::Initialize | Method::Ping) {
         return None;
     }
-    let profile = match scope {
-        Scope::Profile(profile) => Some(profile),
-        Scope::All | Scope::Server(_) => None,
-    };
-    granted.missing_for(*method == Method::ToolsCall, profile)
+    granted.missing_for(*method == Method::ToolsCall, scope.profile())
 }
 
 /// Bytes of all names and values.

@@ -28,6 +28,7 @@ pub mod store_reader;
 pub mod catalog;
 pub mod session;
 pub mod sign_in;
+pub mod views;
 
 pub mod audit;
 pub mod auth;

@@ -31,6 +31,53 @@ pub enum Scope {
     Profile(ProfileName),
     /// One server, under its own names.
     Server(ServerName),
+    /// What one view shows, under the names of its profile.
+    View {
+        /// The view.
+        id: ViewId,
+        /// Its profile, whose policy holds there; `None` for a view without one, and before it is known who asks.
+        profile: Option<ProfileName>,
+    },
+}
+
+impl Scope {
+    /// The profile whose rules hold on the route.
+    pub fn profile(&self) -> Option<&ProfileName> {
+        match self {
+            Self::Profile(profile) => Some(profile),
+            Self::View { profile, .. } => profile.as_ref(),
+            Self::All | Self::Server(_) => None,
+        }
+    }
+
+    /// The view whose route it is.
+    pub fn view(&self) -> Option<ViewId> {
+        match self {
+            Self::View { id, .. } => Some(*id),
+            Self::All | Self::Profile(_) | Self::Server(_) => None,
+        }
+    }
+}
+
+/// A view of the catalog for one conversation, written `view_<uuidv7>`.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct ViewId(pub Uuid);
+
+impl ViewId {
+    const PREFIX: &str = "view_";
+
+    /// Reads an id; `None` for what is none.
+    pub fn parse(text: &str) -> Option<Self> {
+        let id = Self(Uuid::parse_str(text.strip_prefix(Self::PREFIX)?).ok()?);
+        // Another spelling would be another URL of the same route.
+        (id.to_string() == text).then_some(id)
+    }
+}
+
+impl fmt::Display for ViewId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", Self::PREFIX, self.0)
+    }
 }
 
 /// The identity being governed, written `agent_<uuid>`.
@@ -140,6 +187,13 @@ impl ProfileName {
 impl Serialize for ProfileName {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for ProfileName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).map_err(de::Error::custom)
     }
 }
 

@@ -53,6 +53,7 @@ use crate::{
     sign_in::SignIns,
     store::Store,
     task::{InFlight, Tasks},
+    views::Views,
 };
 use on_demand::UsedOwners;
 use persistence::SessionPersistence;
@@ -78,6 +79,15 @@ pub struct Proxy {
     /// What outlives the process, where anything does.
     persistence: Option<SessionPersistence>,
     tasks: Tasks,
+}
+
+/// What outlives the process.
+#[derive(Debug, Default)]
+pub struct ProxyStorage {
+    /// Where sessions and listings are kept, where they are.
+    pub store: Option<Store>,
+    /// The views of the store.
+    pub views: Arc<Views>,
 }
 
 /// What the config says of requests, whoever takes them.
@@ -123,11 +133,12 @@ impl Proxy {
         config: &Config,
         governance: Governance,
         backends: Backends,
-        store: Option<Store>,
+        storage: ProxyStorage,
         tasks: &Tasks,
     ) -> Self {
         let governance = Arc::new(governance);
-        let catalog_store = CatalogStore::new(config, &backends, tasks.stop_token().clone());
+        let stop = tasks.stop_token().clone();
+        let catalog_store = CatalogStore::new(config, &backends, storage.views, stop);
         let catalog_store = Arc::new(catalog_store);
         backends.set_session_filter(Arc::new(ProxySessionFilter {
             governance: Arc::clone(&governance),
@@ -146,7 +157,7 @@ impl Proxy {
             ),
             settings: ArcSwap::from_pointee(ProxySettings::new(config)),
             in_flight: InFlight::default(),
-            persistence: store.map(SessionPersistence::new),
+            persistence: storage.store.map(SessionPersistence::new),
             tasks: tasks.clone(),
         }
     }
@@ -379,7 +390,7 @@ impl Proxy {
         }
         let mut context = self.governance.open(&call);
         let ending = catch_panic(async {
-            let catalog = self.catalog_for(&call.client);
+            let catalog = self.catalog_for(&call);
             if let Ok(routed) = self.route_in(&catalog, call) {
                 context.set_target(&routed);
             }
@@ -515,7 +526,7 @@ impl Proxy {
     /// speaks that era.
     fn server_info(&self, viewer: ListViewer<'_>, (kind, era): (SessionKind, Era)) -> ServerInfo {
         let known = match viewer.scope {
-            Scope::All | Scope::Profile(_) => None,
+            Scope::All | Scope::Profile(_) | Scope::View { .. } => None,
             Scope::Server(server) => self
                 .backends
                 .get(server)
@@ -533,7 +544,8 @@ impl Proxy {
     /// at all, why, since its empty lists do not tell.
     fn instructions(&self, viewer: ListViewer<'_>, kind: SessionKind) -> Option<String> {
         let ListViewer { agent, scope, .. } = viewer;
-        let catalog = self.catalog_store.catalog(&self.owners_seen_by(agent));
+        let route = (&self.owners_seen_by(agent), scope);
+        let catalog = self.catalog_store.catalog(route);
         let visibility = self.visibility(viewer);
         match &visibility {
             Visibility::All => return catalog.instructions(scope, |_| true),

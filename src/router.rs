@@ -297,7 +297,7 @@ fn route_tool(call: &Call, catalog: &Catalog) -> Result<RouteTarget, Unroutable>
             name: name.text.to_string(),
         })?;
     let params = name.with_name(&tool.original);
-    let is_merged = matches!(call.scope, Scope::All | Scope::Profile(_));
+    let is_merged = !matches!(call.scope, Scope::Server(_));
     let params = if is_merged && call.params.as_ref().is_some_and(tasks::may_request_task) {
         // Nobody could ask for the task there.
         tasks::without_task_request(&params).into_owned()
@@ -456,7 +456,7 @@ fn route_to_server(call: &Call) -> Result<RouteTarget, RpcError> {
             named: NamedResources::NOTHING,
             params: call.params.as_deref().cloned(),
         }),
-        Scope::All | Scope::Profile(_) => Err(method_not_found(&call.method)),
+        Scope::All | Scope::Profile(_) | Scope::View { .. } => Err(method_not_found(&call.method)),
     }
 }
 

@@ -153,7 +153,7 @@ impl StatusAccess {
             Self::Full | Self::StatesOnly => &OwnerSet::default(),
             Self::Summary(owners) => owners,
         };
-        proxy.catalog_store().catalog(owners)
+        proxy.catalog_store().catalog((owners, &Scope::All))
     }
 }
 

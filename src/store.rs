@@ -1,5 +1,5 @@
 //! What outlives the process: agents, keys, leases on budgets, the index of the audit, grants towards
-//! servers, sessions of clients, what servers listed last, and whose their tasks are.
+//! servers, sessions of clients, views, what servers listed last, and whose their tasks are.
 //!
 //! Each need is a small trait, and a user is given the one it needs. `sqlite` implements all of
 //! them in one file of the data directory, which several processes may share; a second
@@ -31,6 +31,7 @@ mod sessions;
 mod sqlite;
 mod tasks;
 mod usage;
+mod views;
 
 #[cfg(test)]
 mod tests;
@@ -61,6 +62,7 @@ pub use sessions::{SessionHash, SessionStore, StoredSession};
 pub use sqlite::FILE_NAME;
 pub use tasks::{StoredTask, TaskClaim, TaskIdScope, TaskOwners};
 pub use usage::{UsageAnswer, UsageDimension, UsageQuery, UsageSum, UsageTotals};
+pub use views::{StoredView, ViewStore};
 
 /// The first version of the schema that keeps secrets.
 pub const SECRETS_SINCE: i64 = 9;
@@ -91,6 +93,8 @@ pub struct Store {
     pub sessions: Arc<dyn SessionStore>,
     /// Whose tasks of servers are.
     pub tasks: Arc<dyn TaskOwners>,
+    /// Views of the catalog for one conversation each.
+    pub views: Arc<dyn ViewStore>,
     /// Secrets of the operator.
     pub secrets: Arc<dyn SecretStore>,
     /// What secrets are sealed with, where that is not the key of the store.
@@ -142,6 +146,7 @@ impl Store {
             oauth: sqlite.clone(),
             sessions: sqlite.clone(),
             tasks: sqlite.clone(),
+            views: sqlite.clone(),
             secrets: sqlite.clone(),
             secret_key: None,
             secret_key_place: SecretKeyPlace::DataDir,

@@ -43,6 +43,7 @@ const LAYERS: Layers = &[
             "lock",
             "escape",
             "control_socket",
+            "views",
         ],
     ),
     (
@@ -134,6 +135,7 @@ const LAYERS: Layers = &[
             "task",
             "oauth_client",
             "sign_in",
+            "views",
         ],
     ),
     (
@@ -149,6 +151,7 @@ const LAYERS: Layers = &[
             "task",
             "clock",
             "lock",
+            "views",
         ],
     ),
     (
@@ -202,7 +205,11 @@ const LAYERS: Layers = &[
         "session",
         &["auth", "mcp", "config", "names", "clock", "lock"],
     ),
-    ("catalog", &["mcp", "config", "json_schema", "names"]),
+    (
+        "catalog",
+        &["views", "mcp", "config", "json_schema", "names"],
+    ),
+    ("views", &["store", "names", "clock"]),
     ("builtin", &["clock"]),
     (
         "authorization_server",

@@ -176,7 +176,7 @@ impl AskedUse {
             state.proxy.catalog_store(),
             state.proxy.owners_seen_by(agent),
         );
-        let catalog = board.catalog(&owners);
+        let catalog = board.catalog((&owners, scope));
         if let Some(found) = query.find(&catalog, scope) {
             return Ok(found);
         }

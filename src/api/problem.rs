@@ -48,6 +48,8 @@ pub enum ProblemType {
     TooLarge,
     /// There are as many streams of events as there may be.
     TooManyStreams,
+    /// The agent has as many views as it may have.
+    TooManyViews,
     /// The caller has to sign in.
     Unauthorized,
     /// What it says cannot be used.
@@ -59,7 +61,7 @@ pub enum ProblemType {
 impl ProblemType {
     const fn status(self) -> StatusCode {
         match self {
-            Self::AlreadyExists | Self::ConfigErrors | Self::InConfigFile | Self::InUse => {
+            Self::AlreadyExists | Self::ConfigErrors | Self::InConfigFile | Self::TooManyViews => {
                 StatusCode::CONFLICT
             }
             Self::Forbidden => StatusCode::FORBIDDEN,
@@ -91,6 +93,7 @@ impl ProblemType {
             Self::PreconditionFailed => "Changed meanwhile",
             Self::TooLarge => "Too large",
             Self::TooManyStreams => "Too many streams",
+            Self::TooManyViews => "Too many views",
             Self::Unauthorized => "Sign-in required",
             Self::Unprocessable => "Cannot be used",
             Self::UnsupportedMediaType => "Not JSON",
@@ -132,12 +135,11 @@ impl Problem {
         Self::new(ProblemType::NotFound, format!("there is no {what}"))
     }
 
-    /// What was to be changed has another version by now, `current`.
-    pub(super) fn outdated(detail: impl Into<String>, current: Timestamp) -> Self {
-        Self {
-            current: Some(etag::of_version(current)),
-            ..Self::new(ProblemType::PreconditionFailed, detail)
-        }
+    /// It has the version `current`, and not the one that was expected.
+    pub(super) fn changed_meanwhile(detail: &str, current: Timestamp) -> Self {
+        let mut problem = Self::new(ProblemType::PreconditionFailed, detail);
+        problem.current = Some(etag::of_version(current));
+        problem
     }
 
     /// The caller may not do that: `why`.

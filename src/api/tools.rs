@@ -125,7 +125,7 @@ pub(super) fn tools_page(
             (state.proxy.owners_seen_by(agent), visibility)
         }
     };
-    let catalog = state.proxy.catalog_store().catalog(&owners);
+    let catalog = state.proxy.catalog_store().catalog((&owners, &Scope::All));
     let wanted = wanted.map(str::to_lowercase);
     let entries = catalog.list(&Scope::All, Kind::Tools).entries().iter();
     let entries = entries.filter(|entry| visibility.shows(Kind::Tools, entry));

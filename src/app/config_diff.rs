@@ -33,7 +33,7 @@ pub(super) fn differences(old: &Config, new: &Config) -> Vec<String> {
         Config, old, new;
         allowed_hosts, allowed_origins, audit, danger_listen_without_auth, drain_timeout, egress,
         first_list_wait, jwt, keep_alive, limits, list_page_size, locality, naming, oauth, public_url,
-        request_state_ttl, secrets, session_idle_timeout;
+        request_state_ttl, secrets, session_idle_timeout, views;
         but admin_listen, agent_matches, agents, data_dir, entries, files, governance, listen, log, named_files,
         port_search, profiles,
         servers, socket, tls, workers, workspaces

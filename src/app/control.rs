@@ -170,7 +170,7 @@ impl ControlState {
                 let server = ServerName::parse(name).map_err(|error| error.to_string())?;
                 let scope = self.proxy.resolve_route(agent, Scope::Server(server));
                 let is_enabled = |scope: &Scope| match scope {
-                    Scope::All | Scope::Profile(_) => true,
+                    Scope::All | Scope::Profile(_) | Scope::View { .. } => true,
                     Scope::Server(server) => {
                         let backend = self.proxy.backends().get(server);
                         backend.is_some_and(|backend| backend.is_enabled())

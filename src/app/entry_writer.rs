@@ -15,12 +15,14 @@ use super::{
     config_watch::ReloadRequests, reload::Reloader, server_trial, storage::StorageKeeper,
 };
 use crate::{
-    api::{ChangePlan, ConfigWriter, ServerTrial},
+    api::{ChangePlan, ConfigWriter, Problem, ServerTrial, view_event},
+    audit::EventKind,
     clock,
     config::{Config, EntryKey, EntrySection, LoadedConfig},
     config_change::{ChangeError, EntryChange},
     names::ServerName,
     store::StoredEntry,
+    views::{ViewChange, ViewOutcome},
 };
 
 /// Changes entries, one at a time.
@@ -187,6 +189,25 @@ impl ConfigWriter for EntryWriter {
                 applied.map_err(|error| error.to_string())?;
             }
             Ok(())
+        })
+    }
+
+    fn change_view<'a>(
+        &'a self,
+        change: &'a ViewChange,
+        (actor, detail): (&'a str, &'a str),
+    ) -> BoxFuture<'a, Result<ViewOutcome, Problem>> {
+        Box::pin(async move {
+            let store = self.storage.store().ok_or(ChangeError::NoStore)?;
+            let outcome = change.write(&*store.views).await?;
+            if let ViewOutcome::Done(_) = outcome {
+                let id = change.view().id.to_string();
+                let event = view_event(change);
+                self.reloader.record(event, &id, actor, detail);
+                self.storage.views().reread(&*store.views).await?;
+                notify_others(self.storage.data_dir(), "a changed view").await;
+            }
+            Ok(outcome)
         })
     }
 

@@ -40,7 +40,12 @@ pub(crate) async fn run(
     };
     let tasks = Tasks::new();
     let (backends, _updates) = Backends::new(&config, launcher, None, &tasks);
-    let store = CatalogStore::new(&config, &backends, tasks.stop_token().clone());
+    let store = CatalogStore::new(
+        &config,
+        &backends,
+        Arc::default(),
+        tasks.stop_token().clone(),
+    );
     let store = Arc::new(store);
     let begun = Instant::now();
     for backend in backends.all() {

@@ -34,6 +34,7 @@ use crate::{
     status::Status,
     store::{FILE_NAME, KeyId, RefusedRow, Store, StoreError, StoredEntry, StoredSecret},
     task::Tasks,
+    views::Views,
 };
 
 /// How often the index follows the audit.
@@ -45,6 +46,8 @@ pub(super) const REREAD_INTERVAL: Duration = Duration::from_secs(10);
 /// How long at most nobody looks whether the time of a key has passed: the clock may be set, and a
 /// machine may sleep.
 const EXPIRY_CHECK_MAX: Duration = Duration::from_secs(60);
+/// Before expired views are removed again that could not be.
+const VIEW_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Rows of the store that are told of one by one when they are found refused.
 const REFUSED_ROWS_LOGGED_MAX: usize = 20;
 /// How often it is looked whether the file of the store is still there.
@@ -66,6 +69,8 @@ pub(super) struct StorageKeeper {
     refused: Mutex<HashSet<RefusedRow>>,
     /// What the store has for configs, as it was last seen.
     config_input: watch::Sender<ConfigInput>,
+    /// Views, as they were last read.
+    views: Arc<Views>,
     /// Keys that expire soon, of which the log has been told.
     expiring: Mutex<HashSet<KeyId>>,
     /// What followed the audit until the tasks ended: the last lines come after that.
@@ -159,6 +164,7 @@ impl StorageKeeper {
             data_dir: config.data_dir.clone(),
             refused: Mutex::default(),
             config_input: watch::Sender::default(),
+            views: Arc::default(),
             expiring: Mutex::default(),
             indexer: Mutex::default(),
         };
@@ -207,6 +213,11 @@ impl StorageKeeper {
         self.store.as_ref()
     }
 
+    /// The views of the store.
+    pub(super) fn views(&self) -> &Arc<Views> {
+        &self.views
+    }
+
     /// Tells when something of the store changes that configs are made of.
     pub(super) fn config_input(&self) -> watch::Receiver<ConfigInput> {
         self.config_input.subscribe()
@@ -232,6 +243,7 @@ impl StorageKeeper {
         let Some(store) = &self.store else {
             return Ok(false);
         };
+        self.views.reread(&*store.views).await?;
         let entries = store.entries.entries().await?;
         let input = ConfigInput {
             secrets: store.secrets.secrets().await?,
@@ -344,6 +356,8 @@ impl StorageKeeper {
             }
             let expire = Arc::clone(self).run_key_expiry(tasks.clone());
             tasks.spawn("keys that expire", expire);
+            let expire = Arc::clone(self).run_view_expiry(store.clone(), tasks.clone());
+            tasks.spawn("views that expire", expire);
         }
     }
 
@@ -416,6 +430,52 @@ impl StorageKeeper {
                 () = tasks.stop_token().cancelled() => return,
             }
         }
+    }
+
+    /// Ends views at the moment their time passes.
+    async fn run_view_expiry(self: Arc<Self>, store: Store, tasks: Tasks) {
+        let mut changes = self.views.changes();
+        loop {
+            let left = self.views.next_expiry();
+            let left = left.map(|at| time_until(at).min(EXPIRY_CHECK_MAX));
+            let passed = async {
+                match left {
+                    Some(left) => tokio::time::sleep(left).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = passed => {}
+                changed = changes.changed() => match changed {
+                    Ok(()) => continue,
+                    Err(_) => return,
+                },
+                () = tasks.stop_token().cancelled() => return,
+            }
+            if let Err(error) = self.remove_expired_views(&store).await {
+                tracing::warn!(%error, "cannot remove expired views");
+                // They are over all the same, for whoever is connected to them too.
+                self.views.note_change();
+                let pause = tokio::time::sleep(VIEW_RETRY_DELAY);
+                tasks.stop_token().run_until_cancelled(pause).await;
+            }
+        }
+    }
+
+    /// Removes views whose time has passed. Of the gateways on the store one does, and records it.
+    async fn remove_expired_views(&self, store: &Store) -> Result<(), StoreError> {
+        let now = clock::now();
+        for view in store.views.remove_expired(now).await? {
+            // Kept in order with everything else; nobody waits for it.
+            drop(self.storage.audit.record_event(&AuditEvent {
+                ts: now,
+                event: EventKind::ViewEnded,
+                subject: view.id.to_string().into(),
+                actor: None,
+                detail: Some("expired".into()),
+            }));
+        }
+        self.views.reread(&*store.views).await
     }
 
     /// What keeps the index of the audit; nothing where there is no audit.

@@ -125,7 +125,7 @@ impl Backends {
                 called.map(|backend| backend.depth()).max()
             }
             // What others own is no matter of who asks; a loop through it shows itself to its callers.
-            Scope::All | Scope::Profile(_) => {
+            Scope::All | Scope::Profile(_) | Scope::View { .. } => {
                 let shared = set.values().filter(|it| !it.name.is_owned());
                 shared.map(|backend| backend.depth()).max()
             }

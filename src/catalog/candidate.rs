@@ -38,14 +38,14 @@ pub(super) fn find_candidates(
             Some((vec![name.to_owned()], name.len()))
         }
         Scope::Server(_) => None,
-        Scope::All | Scope::Profile(_) if !offer.shows_kind(kind) => None,
-        Scope::All | Scope::Profile(_) if kind.has_uris() => {
+        Scope::All | Scope::Profile(_) | Scope::View { .. } if !offer.shows_kind(kind) => None,
+        Scope::All | Scope::Profile(_) | Scope::View { .. } if kind.has_uris() => {
             let uris = uri_map_of(offer);
             let original = uris.original(name).filter(|_| naming.namespace_resources)?;
             let rest = original.len();
             Some((vec![original.into_owned()], rest))
         }
-        Scope::All | Scope::Profile(_) => {
+        Scope::All | Scope::Profile(_) | Scope::View { .. } => {
             let item = template.strip_affix(offer.namespace(), name)?;
             let originals = original_names(item, kind, naming, offer);
             Some((originals, item.len()))

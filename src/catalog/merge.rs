@@ -97,11 +97,12 @@ pub(super) fn build(naming: &Naming, profiles: &Profiles, offers: &[ServerOffer]
         .collect();
     let profiles = profiles.build_routes(&merged, offers, &mut problems);
     let mut catalog = Catalog {
-        merged,
-        servers,
-        profiles,
-        routes,
-        problems,
+        merged: merged.into(),
+        servers: servers.into(),
+        profiles: profiles.into(),
+        routes: routes.into(),
+        problems: problems.into(),
+        view: None,
         version: 0,
     };
     catalog.version = catalog_version(&catalog);

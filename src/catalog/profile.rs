@@ -19,6 +19,7 @@ use super::{
     merge::merged_freshness,
     resource_routes::ResourceSite,
     uri_variants,
+    view::{ViewSelection, forms_of},
 };
 use crate::config;
 use crate::mcp::json::{self, Patch, Raw};
@@ -27,8 +28,10 @@ use crate::names::{ProfileName, ServerName};
 /// The profiles of a config, ready to match.
 #[derive(Clone, Debug)]
 pub struct Profiles {
-    all: Vec<(ProfileName, Arc<Selection>)>,
-    prefixes: Arc<Prefixes>,
+    pub(super) all: Vec<(ProfileName, Arc<Selection>)>,
+    pub(super) prefixes: Arc<Prefixes>,
+    /// What the one view shows that they were asked about.
+    pub(super) view: Option<Arc<ViewSelection>>,
 }
 
 impl Profiles {
@@ -42,6 +45,7 @@ impl Profiles {
         Self {
             all: profiles.iter().map(compile).collect(),
             prefixes,
+            view: None,
         }
     }
 
@@ -50,6 +54,7 @@ impl Profiles {
         Self {
             all: Vec::new(),
             prefixes,
+            view: None,
         }
     }
 
@@ -80,12 +85,6 @@ impl Profiles {
         self.find(name).is_some()
     }
 
-    /// Whether the profile `name` may show items of a server with these tags.
-    pub fn selects_tags(&self, name: &ProfileName, tags: &[String]) -> bool {
-        self.find(name)
-            .is_some_and(|selection| selection.selects_tags(tags))
-    }
-
     /// Whether the route of `scope` may show an item of `offer` that has these names.
     pub(super) fn may_show(
         &self,
@@ -100,13 +99,42 @@ impl Profiles {
                 selection.selects_tags(&offer.config.tags)
                     && selection.shows(kind, &offer.server, (original, names))
             }),
+            Scope::View { id, .. } => {
+                let view = self.view.as_ref().filter(|view| view.id == *id);
+                view.is_some_and(|view| {
+                    let server = (&offer.server, offer.config.tags.as_slice());
+                    let forms = ItemForms {
+                        server: &offer.server,
+                        original,
+                        plain: &names.plain,
+                        distinct: &names.distinct,
+                        alias: "",
+                    };
+                    let called = [&*names.plain, &*names.distinct];
+                    view.shows(kind, server, (original, names))
+                        && (kind != Kind::Tools || view.leaves_tool(&forms, called))
+                })
+            }
         }
     }
 
-    fn find(&self, name: &ProfileName) -> Option<&Selection> {
+    /// Whether the route of `scope`, which is no server's own, may show anything of `server`, which has these tags.
+    pub fn may_show_server(&self, scope: &Scope, (server, tags): (&ServerName, &[String])) -> bool {
+        match scope {
+            Scope::All => true,
+            Scope::Profile(name) => self.find(name).is_some_and(|it| it.selects_tags(tags)),
+            Scope::Server(own) => own == server,
+            Scope::View { id, .. } => {
+                let view = self.view.as_ref().filter(|view| view.id == *id);
+                view.is_some_and(|view| view.selects_server(server, tags))
+            }
+        }
+    }
+
+    pub(super) fn find(&self, name: &ProfileName) -> Option<&Arc<Selection>> {
         let mut all = self.all.iter();
         all.find(|(known, _)| known == name)
-            .map(|(_, selection)| &**selection)
+            .map(|(_, selection)| selection)
     }
 
     /// What each profile shows of `merged`, which was built from `offers`.
@@ -119,9 +147,10 @@ impl Profiles {
         let mut routes = foldhash::HashMap::default();
         for (name, selection) in &self.all {
             let cut = ProfileCut {
-                profile: name,
+                profile: Some(name),
                 selection,
                 prefixes: &self.prefixes,
+                view: None,
                 selected_offers: offers
                     .iter()
                     .filter(|offer| selection.selects_tags(&offer.config.tags))
@@ -155,14 +184,25 @@ impl ProfileRoute {
     }
 }
 
-/// Which items a profile shows, and how.
+/// Which items a profile shows, and how. By default it shows none.
 #[derive(Debug)]
-struct Selection {
+pub(super) struct Selection {
     /// `None` shows all of a kind.
     globs: ByKind<Option<Globs<()>>>,
     tags: Option<Vec<String>>,
     rename: IndexMap<String, String>,
     describe: IndexMap<String, String>,
+}
+
+impl Default for Selection {
+    fn default() -> Self {
+        Self {
+            globs: ByKind::default(),
+            tags: Some(Vec::new()),
+            rename: IndexMap::new(),
+            describe: IndexMap::new(),
+        }
+    }
 }
 
 impl Selection {
@@ -180,13 +220,13 @@ impl Selection {
         selection
     }
 
-    fn selects_tags(&self, tags: &[String]) -> bool {
+    pub(super) fn selects_tags(&self, tags: &[String]) -> bool {
         let wanted = self.tags.as_ref();
         wanted.is_none_or(|wanted| tags.iter().any(|tag| wanted.contains(tag)))
     }
 
     /// Whether a glob names the item.
-    fn shows(
+    pub(super) fn shows(
         &self,
         kind: Kind,
         server: &ServerName,
@@ -236,16 +276,23 @@ fn compile(
 }
 
 /// One profile on its way to a route.
-struct ProfileCut<'a> {
-    profile: &'a ProfileName,
-    selection: &'a Selection,
-    prefixes: &'a Prefixes,
-    /// Those with a tag of the profile.
-    selected_offers: Vec<&'a ServerOffer>,
+pub(super) struct ProfileCut<'a> {
+    /// Where problems are told.
+    pub(super) profile: Option<&'a ProfileName>,
+    pub(super) selection: &'a Selection,
+    pub(super) prefixes: &'a Prefixes,
+    /// Those with a tag of the profile, or that the view adds.
+    pub(super) selected_offers: Vec<&'a ServerOffer>,
+    /// The view that changes it.
+    pub(super) view: Option<&'a ViewSelection>,
 }
 
 impl ProfileCut<'_> {
-    fn tables(&self, merged: &RouteTables, problems: &mut Vec<CatalogProblem>) -> RouteTables {
+    pub(super) fn tables(
+        &self,
+        merged: &RouteTables,
+        problems: &mut Vec<CatalogProblem>,
+    ) -> RouteTables {
         let servers: HashSet<&ServerName> =
             self.selected_offers.iter().map(|o| &o.server).collect();
         let mut tables = RouteTables::default();
@@ -255,10 +302,15 @@ impl ProfileCut<'_> {
                 .filter(|entry| servers.contains(&entry.server))
                 .filter(|entry| {
                     let names = (&*entry.original, &entry.names);
-                    self.selection.shows(kind, &entry.server, names)
+                    self.is_added(&entry.server) || self.selection.shows(kind, &entry.server, names)
                 })
                 .collect();
             let mut entries = self.apply_renames(kind, &shown, problems);
+            if let (Kind::Tools, Some(view)) = (kind, self.view) {
+                entries.retain(|entry| {
+                    view.leaves_tool(&forms_of(entry), [&*entry.exposed, &*entry.merged])
+                });
+            }
             entries.sort_by(|a, b| a.exposed.cmp(&b.exposed));
             tables.set_entries(kind, entries, merged);
             tables.lists[kind].freshness =
@@ -295,16 +347,18 @@ impl ProfileCut<'_> {
             let is_renamed = alias.is_some_and(|name| owner_of(name).is_some());
             let name = alias.filter(|_| is_renamed).unwrap_or(&entry.exposed);
             match owner_of(name) {
-                Some(owner) if owner.exposed != entry.exposed => problems.push(CatalogProblem {
-                    server: entry.server.clone(),
-                    kind: Some(kind),
-                    cause: ProblemCause::ProfileRenamedOver {
-                        profile: self.profile.clone(),
-                        original: entry.exposed.to_string(),
-                        by: owner.exposed.to_string(),
-                        name: name.to_owned(),
-                    },
-                }),
+                Some(owner) if owner.exposed != entry.exposed => {
+                    problems.extend(self.profile.map(|profile| CatalogProblem {
+                        server: entry.server.clone(),
+                        kind: Some(kind),
+                        cause: ProblemCause::ProfileRenamedOver {
+                            profile: profile.clone(),
+                            original: entry.exposed.to_string(),
+                            by: owner.exposed.to_string(),
+                            name: name.to_owned(),
+                        },
+                    }));
+                }
                 Some(_) | None => {
                     entries.push(self.render((kind, entry), alias, is_renamed));
                 }
@@ -353,6 +407,11 @@ impl ProfileCut<'_> {
         shown
     }
 
+    /// Whether the view shows everything of `server`.
+    fn is_added(&self, server: &ServerName) -> bool {
+        self.view.is_some_and(|view| view.shows_all_of(server))
+    }
+
     /// Those of the servers that put something into this route.
     fn instructions(&self, tables: &RouteTables) -> Instructions {
         let shown: HashSet<&ServerName> = Kind::ALL
@@ -362,7 +421,9 @@ impl ProfileCut<'_> {
             .collect();
         let unrestricted = self.selection.is_unrestricted();
         let offers = self.selected_offers.iter().copied();
-        let offers = offers.filter(|offer| unrestricted || shown.contains(&offer.server));
+        let offers = offers.filter(|offer| {
+            unrestricted || shown.contains(&offer.server) || self.is_added(&offer.server)
+        });
         // What is cut was reported for the merged route.
         instructions::merge(offers, &mut Vec::new())
     }

@@ -284,7 +284,7 @@ async fn stored_agents(config: &Config) -> (Vec<StoredAgent>, Vec<Notice>, Optio
 fn unmatched_patterns(config: &Config, stored: &[StoredAgent], gateway: &Gateway) -> Vec<Notice> {
     let only = match &gateway.scope {
         Scope::Server(server) => Some(server),
-        Scope::All | Scope::Profile(_) => None,
+        Scope::All | Scope::Profile(_) | Scope::View { .. } => None,
     };
     let names = ServerItems::of(config, &gateway.proxy().catalog_store().offers());
     let patterns = ConfigPatterns::of(config).with_stored_agents(stored);

@@ -110,6 +110,9 @@ pub(super) enum CommandError {
     /// There is nothing random to be made. The operator mends the system.
     #[error("cannot get random numbers: {0}")]
     Randomness(#[from] getrandom::Error),
+    /// A view was not changed, since it is not what it was. Who asked reads it again.
+    #[error("the view was not changed")]
+    ViewUnchanged,
     /// There is no key for the agent. Who asked mends it.
     #[error(transparent)]
     NoKey(#[from] KeyFault),
@@ -150,6 +153,7 @@ impl CommandError {
             | Self::Agent(_)
             | Self::NoKey(_)
             | Self::Terms(_)
+            | Self::ViewUnchanged
             | Self::Store(StoreError::NameTaken { .. }) => usage_error(&self.to_string()),
             Self::Audit(_)
             | Self::Index(_)

@@ -154,7 +154,9 @@ impl Gateway {
 
     /// What the agent's clients could use.
     pub(super) fn catalog(&self) -> Arc<Catalog> {
-        self.proxy().catalog_store().catalog(&self.owners())
+        self.proxy()
+            .catalog_store()
+            .catalog((&self.owners(), &self.scope))
     }
 
     /// Waits until every server that matters here has been listed or has failed, and says how each does.
@@ -171,7 +173,7 @@ impl Gateway {
         let is_for_operator = |server: &ServerName| match &self.scope {
             _ if !self.sees_all_servers || !server.is_owned() => false,
             Scope::All => true,
-            Scope::Profile(_) => false,
+            Scope::Profile(_) | Scope::View { .. } => false,
             Scope::Server(only) => only == server,
         };
         let mut backends: Vec<_> = self.proxy().backends().all().collect();
@@ -258,7 +260,7 @@ impl Gateway {
                 let catalog = self.proxy().catalog_store().catalog_of(server);
                 catalog.counts(server)
             }
-            Scope::Profile(_) => ByKind::from_fn(|kind| {
+            Scope::Profile(_) | Scope::View { .. } => ByKind::from_fn(|kind| {
                 let catalog = self.catalog();
                 let shown = catalog.list(&self.scope, kind).entries().iter();
                 shown.filter(|entry| entry.server == *server).count()
@@ -330,7 +332,7 @@ impl Gateway {
                 board.possible_servers(&self.owners(), kind, name)
             }
             // It may have given the name to anything.
-            Scope::Profile(_) => Vec::new(),
+            Scope::Profile(_) | Scope::View { .. } => Vec::new(),
         };
         if !named.is_empty() {
             return named;

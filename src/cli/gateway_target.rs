@@ -141,6 +141,8 @@ impl GatewayTarget {
             Scope::All => (None, None),
             Scope::Profile(profile) => (None, Some(profile.to_string())),
             Scope::Server(server) => (Some(server.to_string()), None),
+            // No command asks a running gateway about one.
+            Scope::View { .. } => return Ok(self),
         };
         let request = SessionRequest {
             files,
@@ -162,7 +164,7 @@ impl GatewayTarget {
         let name = match &self.scope {
             // Here it is the one server, of nobody else.
             Scope::Server(server) => server.local(),
-            Scope::All | Scope::Profile(_) => GATEWAY_NAME,
+            Scope::All | Scope::Profile(_) | Scope::View { .. } => GATEWAY_NAME,
         };
         let config = session
             .ok()

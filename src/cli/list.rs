@@ -74,8 +74,8 @@ impl ListArgs {
             .agent()
             .map(|agent| server_filter(agent, &target.config));
         let target = match scope {
-            // Which servers a profile shows anything of, no status says.
-            Scope::Profile(_) => Ok(target),
+            // Which servers a profile or a view shows anything of, no status says.
+            Scope::Profile(_) | Scope::View { .. } => Ok(target),
             Scope::All | Scope::Server(_) => target.via_running_gateway().await,
         };
         let target = match target {

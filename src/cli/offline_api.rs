@@ -19,8 +19,8 @@ use super::{
 };
 use crate::{
     api::{
-        Api, ApiCaller, ApiState, ChangePlan, ConfigWriter, EventStreams, FoundPlaces, ServerTrial,
-        ServerTrials,
+        Api, ApiCaller, ApiState, ChangePlan, ConfigWriter, EventStreams, Problem, ServerTrial,
+        ServerTrials, view_event,
     },
     app::{self, GatewayCore, ProcessContext},
     audit::EventKind,
@@ -34,6 +34,7 @@ use crate::{
     lock::lock,
     names::{PeerAddress, ServerName},
     store::StoredEntry,
+    views::{ViewChange, ViewOutcome},
 };
 
 /// The config of what stands in for a gateway: it has no servers and keeps nothing.
@@ -245,6 +246,30 @@ impl ConfigWriter for StoreWriter {
         Box::pin(async move {
             self.data_dir.notify_change().await;
             Ok(())
+        })
+    }
+
+    fn change_view<'a>(
+        &'a self,
+        change: &'a ViewChange,
+        (_, detail): (&'a str, &'a str),
+    ) -> BoxFuture<'a, Result<ViewOutcome, Problem>> {
+        Box::pin(async move {
+            let note = AuditNote {
+                event: view_event(change),
+                subject: change.view().id.to_string(),
+                detail: detail.to_owned(),
+            };
+            let mut outcome = ViewOutcome::Missing;
+            let write = async {
+                outcome = change.write(&*self.data_dir.store.views).await?;
+                let is_made = matches!(outcome, ViewOutcome::Done(_));
+                is_made.then_some(()).ok_or(CommandError::ViewUnchanged)
+            };
+            match self.data_dir.change_and_record(&[note], write).await {
+                Ok(_) | Err(CommandError::ViewUnchanged) => Ok(outcome),
+                Err(error) => Err(ChangeError::NotRecorded(error.to_string()).into()),
+            }
         })
     }
 

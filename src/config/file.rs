@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AgentMatch, Audit, Egress, GovernanceConfig, JwtIssuer, Limits, LogConfig, Naming, OAuthConfig,
-    Profile, Role, Secret, Secrets, Terms, Workspace, model::policy::GlobList, units::Time,
+    Profile, Role, Secret, Secrets, Terms, ViewsConfig, model::policy::GlobList, units::Time,
 };
 pub(super) use server::ServerSection;
 
@@ -121,6 +121,8 @@ pub(super) struct ConfigFile {
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     #[schemars(extend("x-entry" = "profile"))]
     pub(super) profiles: IndexMap<String, Profile>,
+    /// Views of the catalog for one conversation each, which agents make over the API.
+    pub(super) views: ViewsConfig,
     /// Secrets outside of the config: `${secret:NAME}`, `${file:PATH}` and `${exec:COMMAND ARGS}` in its values.
     pub(super) secrets: Secrets,
     /// Servers by name (letters, digits, `_`, `-`, `.`). `NAME@TEAM` is seen by the agents of that team alone,
@@ -163,6 +165,7 @@ impl Default for ConfigFile {
             governance: None,
             audit: Audit::default(),
             oauth: OAuthConfig::default(),
+            views: ViewsConfig::default(),
             jwt: IndexMap::new(),
             agents: AgentsSection::default(),
             profiles: IndexMap::new(),

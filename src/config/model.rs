@@ -26,4 +26,4 @@ pub(super) mod secrets;
 pub(super) mod server;
 pub(super) mod server_settings;
 pub(super) mod transport;
-pub(super) mod workspace;
+pub(super) mod views;

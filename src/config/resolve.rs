@@ -113,6 +113,7 @@ pub(super) fn config(
             ..file.egress
         },
         oauth: file.oauth,
+        views: file.views,
         jwt: file.jwt,
         naming: file.naming,
         governance: resolver.governance(file.governance, known, &root),

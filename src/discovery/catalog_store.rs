@@ -1,14 +1,16 @@
 //! The board: what all servers are known to list, and the catalog that is shown of it.
 //!
 //! `discovery` puts up what it hears of servers, and everybody reads. A server that lists much is
-//! merged on a thread of its own. `publish` makes one state after the other of what was heard, `stored` keeps
+//! merged on a thread of its own. `owner_catalogs` and `view_catalogs` are for some agents alone, `publish` makes one state after the other of what was heard, `stored` keeps
 //! listings over restarts.
 
 mod owner_catalogs;
 mod publish;
 mod stored;
+mod view_catalogs;
 
 use std::{
+    borrow::Cow,
     collections::{HashMap, HashSet},
     sync::{Arc, Mutex},
     time::Duration,
@@ -25,14 +27,17 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     backend::Backends,
     catalog::{
-        Audience, ByKind, Candidate, Catalog, CatalogProblem, Kind, Listing, Prefixes, ServerOffer,
+        Audience, ByKind, Candidate, Catalog, CatalogProblem, Kind, Listing, Prefixes, Profiles,
+        ServerOffer,
     },
     config::{self, Config, Naming},
     lock::lock,
     names::{OwnerIndex, OwnerSet, ProfileName, Scope, ServerName},
+    views::{View, Views},
 };
 use owner_catalogs::{OwnerCatalogs, OwnerPlan};
 use stored::StoredServer;
+use view_catalogs::ViewCatalogs;
 
 /// Servers that are asked at a time what they list for clients that they can ask something: of a
 /// program that takes a second process for a moment.
@@ -71,6 +76,8 @@ pub struct CatalogStore {
     schema_reports: watch::Sender<HashMap<ServerName, SchemaReport>>,
     /// Who may look at schemas.
     schema_permits: Semaphore,
+    /// What agents made for one conversation each.
+    views: Arc<Views>,
     start: Instant,
     /// Nothing is shown any more once this is cancelled.
     stop: CancellationToken,
@@ -93,6 +100,8 @@ struct CatalogState {
     snapshots: Snapshots,
     /// The same with those of workspaces and agents.
     owner_catalogs: Arc<OwnerCatalogs>,
+    /// What views show of either.
+    view_catalogs: Arc<ViewCatalogs>,
 }
 
 /// What the config says of the catalog.
@@ -147,6 +156,12 @@ impl ServerCatalogs {
         offer.filter(|_| !self.stored.contains_key(server))
     }
 
+    /// What the server of `offer` lists beyond that for clients that can be asked something.
+    fn interactive_extras(&self, offer: &ServerOffer) -> Option<&Listing> {
+        let more = self.interactive.get(&offer.server);
+        more.map(|more| &**more).filter(|more| !more.is_empty())
+    }
+
     /// Whether this process knows what `server` has of `kind`.
     fn has_listed(&self, server: &ServerName, kind: Kind) -> bool {
         self.get(server)
@@ -162,8 +177,13 @@ struct Snapshots {
 }
 
 impl CatalogStore {
-    /// An empty catalog that waits for every enabled server.
-    pub fn new(config: &Config, backends: &Backends, stop: CancellationToken) -> Self {
+    /// An empty catalog that waits for every enabled server; `views` are those that have routes.
+    pub fn new(
+        config: &Config,
+        backends: &Backends,
+        views: Arc<Views>,
+        stop: CancellationToken,
+    ) -> Self {
         let enabled = backends.all().filter(|backend| backend.is_enabled());
         let started = enabled.filter(|backend| !backend.name.is_of_agent());
         let awaited: HashSet<_> = started.map(|backend| backend.name.clone()).collect();
@@ -174,6 +194,7 @@ impl CatalogStore {
             plan: Arc::new(plan),
             offers,
             owner_catalogs: Arc::default(),
+            view_catalogs: Arc::default(),
         };
         Self {
             current: ArcSwap::from_pointee(state),
@@ -190,6 +211,7 @@ impl CatalogStore {
             listing_permits: Semaphore::new(CONCURRENT_INTERACTIVE_LISTINGS),
             schema_reports: watch::Sender::default(),
             schema_permits: Semaphore::new(1),
+            views,
             start: Instant::now(),
             stop,
         }
@@ -220,18 +242,33 @@ impl CatalogStore {
         owners.sees(server) && !self.current.load().plan.is_hidden(server, owners)
     }
 
-    /// The current snapshot of what every client can use that sees the servers of `owners`.
-    pub fn catalog(&self, owners: &OwnerSet) -> Arc<Catalog> {
-        self.catalog_for(owners, Audience::Plain)
+    /// The current snapshot of what every client on the route of `scope` can use that sees the servers of `owners`.
+    pub fn catalog(&self, route: (&OwnerSet, &Scope)) -> Arc<Catalog> {
+        self.catalog_for(route, Audience::Plain)
     }
 
-    /// The current snapshot for `audience`, of clients that see the servers of `owners`.
-    pub fn catalog_for(&self, owners: &OwnerSet, audience: Audience) -> Arc<Catalog> {
+    /// The current snapshot for `audience`, of clients on the route of `scope` that see the servers of `owners`. That of
+    /// a view has its route too.
+    pub fn catalog_for(
+        &self,
+        (owners, scope): (&OwnerSet, &Scope),
+        audience: Audience,
+    ) -> Arc<Catalog> {
         let current = self.current.load();
-        if owners.is_empty() {
-            return current.snapshots.of(audience);
+        match self.view_of(scope) {
+            Some(view) => current.of_view(&view, owners, audience),
+            None => current.catalog_of(owners, audience),
         }
-        current.of_owners(owners).snapshots.of(audience)
+    }
+
+    /// What agents made for one conversation each.
+    pub fn views(&self) -> &Arc<Views> {
+        &self.views
+    }
+
+    /// The view whose route that of `scope` is, while it is there.
+    fn view_of(&self, scope: &Scope) -> Option<Arc<View>> {
+        self.views.get(scope.view()?)
     }
 
     /// Every current snapshot of interactive clients, which has all that others have.
@@ -425,8 +462,8 @@ impl CatalogStore {
     ) {
         let settled = |awaited: &HashSet<ServerName>| match scope {
             Scope::All => !awaited.iter().any(|server| owners.sees(server)),
-            Scope::Profile(profile) => {
-                awaited.is_empty() || !self.is_waiting_for(awaited, (owners, profile))
+            Scope::Profile(_) | Scope::View { .. } => {
+                awaited.is_empty() || !self.is_waiting_for(awaited, (owners, scope))
             }
             Scope::Server(server) => !awaited.contains(server),
         };
@@ -441,28 +478,34 @@ impl CatalogStore {
     fn is_waiting_for(
         &self,
         awaited: &HashSet<ServerName>,
-        (owners, profile): (&OwnerSet, &ProfileName),
+        (owners, scope): (&OwnerSet, &Scope),
     ) -> bool {
         let plan = &self.current.load().plan;
+        let profiles = self.profiles_on(&plan.shared, scope);
         plan.servers.iter().any(|(name, config)| {
             awaited.contains(name)
                 && owners.sees(name)
-                && plan.shared.profiles.selects_tags(profile, &config.tags)
+                && profiles.may_show_server(scope, (name, &config.tags))
         })
+    }
+
+    /// The profiles of `plan`, with the view whose route that of `scope` is.
+    fn profiles_on<'p>(&self, plan: &'p OwnerPlan, scope: &Scope) -> Cow<'p, Profiles> {
+        match self.view_of(scope) {
+            Some(view) => Cow::Owned(plan.profiles.with_view(&view)),
+            None => Cow::Borrowed(&plan.profiles),
+        }
     }
 
     /// Whether the route of `scope` may show anything of `server` to who sees the servers of `owners`.
     pub fn may_show(&self, (owners, scope): (&OwnerSet, &Scope), server: &ServerName) -> bool {
         let plan = self.current.load().owner_plan(owners);
         let mut servers = plan.servers.iter();
-        servers.any(|(name, config)| {
-            name == server
-                && match scope {
-                    Scope::All => true,
-                    Scope::Profile(profile) => plan.profiles.selects_tags(profile, &config.tags),
-                    Scope::Server(only) => only == server,
-                }
-        })
+        let Some((_, config)) = servers.find(|(name, _)| name == server) else {
+            return false;
+        };
+        let profiles = self.profiles_on(&plan, scope);
+        profiles.may_show_server(scope, (server, &config.tags))
     }
 
     /// Whether every enabled server has listed or failed.
@@ -505,7 +548,8 @@ impl CatalogStore {
             .map(|(server, config)| self::empty_offer(server, config))
             .collect();
         let naming = &current.plan.naming;
-        Catalog::candidates_among(naming, &plan.profiles, &unlisted, (scope, kind, name))
+        let profiles = self.profiles_on(&plan, scope);
+        Catalog::candidates_among(naming, &profiles, &unlisted, (scope, kind, name))
     }
 
     /// The enabled servers that may have the item called `name` on the merged route of who sees the servers of
@@ -602,20 +646,11 @@ impl Snapshots {
             let catalog = Catalog::build_with(naming, &plan.profiles, offers);
             Arc::new(catalog)
         };
-        let servers = plan.servers.iter();
-        let ordered = servers.filter_map(|(server, _)| catalogs.plain.get(server).cloned());
-        let mut ordered: Vec<ServerOffer> = ordered.collect();
-        let plain = build(&ordered);
-        let mut has_more = false;
-        for offer in &mut ordered {
-            let more = catalogs.interactive.get(&offer.server);
-            if let Some(more) = more.filter(|more| !more.is_empty()) {
-                has_more = true;
-                Arc::make_mut(&mut offer.listing).extend(more);
-            }
-        }
-        let interactive = if has_more {
-            build(&ordered)
+        let offers = catalogs.ordered(plan, Audience::Plain);
+        let plain = build(&offers);
+        let mut offers = offers.iter();
+        let interactive = if offers.any(|it| catalogs.interactive_extras(it).is_some()) {
+            build(&catalogs.ordered(plan, Audience::Interactive))
         } else {
             Arc::clone(&plain)
         };

@@ -271,6 +271,7 @@ impl CallContext {
             agent_name: self.agent().name.as_str().into(),
             team: self.agent().team.as_deref().map(Cow::from),
             workspace: self.agent().team.as_deref().map(Cow::from),
+            view: self.scope.view().map(|id| id.to_string().into()),
             subject: user.map(|user| user.subject.as_str().into()),
             act: user.and_then(|user| user.actor.as_deref()).map(Cow::from),
             client: self.client.display_name(client_name).map(Cow::from),

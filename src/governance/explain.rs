@@ -272,10 +272,7 @@ impl Governance {
     /// Terms of the agent that cannot be used.
     pub fn explain(&self, question: &PolicyQuestion<'_>) -> Result<Explanation, InvalidTerms> {
         let (agent, scope, item) = (question.agent, question.scope, question.subject.item());
-        let profile = match scope {
-            Scope::Profile(profile) => Some(profile),
-            Scope::All | Scope::Server(_) => None,
-        };
+        let profile = scope.profile();
         let policies = self.policy_set.load();
         let rules = policies.compile(agent, profile, &self.limiters)?;
         let decision: Decision<'_> = rules.policy.decide(&item);

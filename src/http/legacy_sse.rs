@@ -127,6 +127,7 @@ pub(super) fn route_of_session<B>(edge: &HttpEdge, request: &HttpRequest<B>) -> 
         Scope::All => "/sse".to_owned(),
         Scope::Profile(profile) => format!("/sse/profiles/{profile}"),
         Scope::Server(server) => format!("/sse/servers/{server}"),
+        Scope::View { id, .. } => format!("/sse/views/{id}"),
     })
 }
 

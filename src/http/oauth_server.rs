@@ -373,6 +373,7 @@ fn scope_label(scope: &Scope) -> String {
         Scope::All => "all servers of this gateway".to_owned(),
         Scope::Profile(profile) => format!("the profile {profile}"),
         Scope::Server(server) => format!("the server {}", ServerName::as_str(server)),
+        Scope::View { id, .. } => format!("the view {id}"),
     }
 }
 

@@ -4,7 +4,7 @@ use http::Method as Verb;
 
 use super::oauth_probes;
 use crate::{
-    names::{ProfileName, Scope, ServerName},
+    names::{ProfileName, Scope, ServerName, ViewId},
     proxy,
 };
 
@@ -130,6 +130,10 @@ fn parse_scope(path: &str) -> Option<Scope> {
     if let Some(name) = path.strip_prefix("servers/") {
         return ServerName::parse(name).ok().map(Scope::Server);
     }
+    if let Some(id) = path.strip_prefix("views/") {
+        let id = ViewId::parse(id)?;
+        return Some(Scope::View { id, profile: None });
+    }
     let name = path.strip_prefix("profiles/")?;
     ProfileName::parse(name).ok().map(Scope::Profile)
 }
@@ -154,6 +158,15 @@ mod tests {
         check("/mcp/profiles/", None);
         check("/mcp/profiles/a/b", None);
         check("/mcp/others/a", None);
+        let id = "view_0190c42f-7e1c-7abc-8def-0123456789ab";
+        let view = || Scope::View {
+            id: ViewId::parse(id).unwrap(),
+            profile: None,
+        };
+        check(&format!("/mcp/views/{id}"), Some(Route::Mcp(view())));
+        check(&format!("/sse/views/{id}/"), Some(Route::Sse(view())));
+        check(&format!("/mcp/views/{}", id.to_uppercase()), None);
+        check("/mcp/views/a", None);
         check("/messages/", Some(Route::Messages));
         check("/metrics", Some(Route::Metrics));
         check("/", Some(Route::Status));

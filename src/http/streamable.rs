@@ -302,7 +302,8 @@ impl Post<'_> {
             return Ok(());
         };
         let owners = self.edge.proxy.owners_seen_by(&self.context.agent);
-        let catalog = self.edge.proxy.catalog_store().catalog(&owners);
+        let route = (&owners, &self.context.scope);
+        let catalog = self.edge.proxy.catalog_store().catalog(route);
         let Some(tool) = catalog.tool(&self.context.scope, &name) else {
             return Ok(());
         };

@@ -74,6 +74,7 @@ impl Proxy {
         let mut seen = digests().await;
         let mut is_behind = false;
         let mut agents = self.governance.directory().changes();
+        let mut views = self.catalog_store.views().changes();
         let stop = CancellationToken::new();
         let _ended = stop.clone().drop_guard();
         let (mut upstream, mut words) = self.listen_upstream(&call, &supported, &stop);
@@ -106,6 +107,7 @@ impl Proxy {
                     }
                     changes.mark_changed();
                 }
+                Ok(()) = views.changed(), if call.scope.view().is_some() => changes.mark_changed(),
                 changed = changes.changed() => {
                     if changed.is_err() || !self.has_route_for(&call.client.agent, &call.scope) {
                         break;
@@ -136,7 +138,7 @@ impl Proxy {
             }
         }
         let owners = self.owners_seen_by(&call.client.agent);
-        let catalog = self.catalog_store.catalog(&owners);
+        let catalog = self.catalog_store.catalog((&owners, &call.scope));
         let uris = filter
             .get("resourceSubscriptions")
             .and_then(Value::as_array);
@@ -219,7 +221,7 @@ impl Proxy {
                 .map(|params| with_filter(&params, &filter).into());
             copy.cancel = stop.child_token().into();
             let owners = self.owners_seen_by(&call.client.agent);
-            let catalog = self.catalog_store.catalog(&owners);
+            let catalog = self.catalog_store.catalog((&owners, &call.scope));
             let uris = catalog.uri_map(&call.scope, server);
             let updates_filter = self.hearing_for(call, server, originals);
             let stream = ListenStream {
@@ -261,9 +263,7 @@ impl Proxy {
         stream: ListenStream,
     ) -> impl Future<Output = ()> + Send + 'static + use<> {
         let governance = Arc::clone(&self.governance);
-        let catalog = self
-            .catalog_store
-            .catalog(&self.owners_seen_by(&call.client.agent));
+        let catalog = self.catalog_for(&call);
         let routed = self.route_in(&catalog, call);
         let routed =
             routed.inspect_err(|lost| tracing::debug!(why = ?lost.1, "no upstream stream"));
@@ -571,7 +571,7 @@ impl UpdateFilter {
     fn may_see(&self, uri: &str, visibility: &Visibility) -> bool {
         let parts = (&*self.catalog_store, &*self.governance);
         let owners = owners_seen_by(&self.agent, parts);
-        let catalog = self.catalog_store.catalog(&owners);
+        let catalog = self.catalog_store.catalog((&owners, &self.scope));
         let names = catalog.resource_names(&self.server, Kind::Resources, uri);
         self.catalog_store.sees(&owners, &self.server)
             && catalog.shows_resource(&self.scope, &self.server, uri)

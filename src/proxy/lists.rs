@@ -26,7 +26,7 @@ impl Proxy {
             // What is there so far would be taken for all there is.
             return Err(self.list_cancelled_error(call).to_raw());
         }
-        let catalog = self.catalog_for(&call.client);
+        let catalog = self.catalog_for(call);
         let visibility = self.visibility(call.list_viewer());
         let cursor = call.params.as_ref().and_then(|params| params.get("cursor"));
         let wanted = ListRequest {
@@ -65,8 +65,8 @@ impl Proxy {
 
     /// The state of what `onlooker` is shown of each list.
     pub(super) fn list_digests(&self, onlooker: ListViewer<'_>, audience: Audience) -> [u64; 4] {
-        let owners = self.owners_seen_by(onlooker.agent);
-        let catalog = self.catalog_store.catalog_for(&owners, audience);
+        let route = (&self.owners_seen_by(onlooker.agent), onlooker.scope);
+        let catalog = self.catalog_store.catalog_for(route, audience);
         digests_of(&catalog, onlooker.scope, &self.visibility(onlooker))
     }
 
@@ -76,8 +76,8 @@ impl Proxy {
         viewer: ListViewer<'_>,
         audience: Audience,
     ) -> [u64; 4] {
-        let owners = self.owners_seen_by(viewer.agent);
-        let catalog = self.catalog_store.catalog_for(&owners, audience);
+        let route = (&self.owners_seen_by(viewer.agent), viewer.scope);
+        let catalog = self.catalog_store.catalog_for(route, audience);
         let visibility = self.visibility(viewer);
         let scope = viewer.scope.clone();
         let bytes = match &visibility {
@@ -94,8 +94,17 @@ impl Proxy {
     pub(super) async fn notify_list_changes(self: Arc<Self>) {
         let mut changes = self.catalog_store.changes();
         let mut agents = self.governance.directory().changes();
+        let mut views = self.catalog_store.views().changes();
         loop {
             let (changed, review) = tokio::select! {
+                changed = views.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    let proxy = Arc::clone(&self);
+                    run_blocking(move || proxy.notify_view_sessions()).await;
+                    continue;
+                }
                 changed = changes.changed() => (changed, ReviewScope::Ended),
                 changed = agents.changed() => (changed, ReviewScope::All),
                 () = self.tasks.stop_token().cancelled() => return,
@@ -118,6 +127,16 @@ impl Proxy {
         // Those that come and go meanwhile wait for nothing.
         for session in self.sessions.all() {
             self.notify_session(&session);
+        }
+    }
+
+    /// The same for sessions on routes of views alone, of which some changed or ended.
+    fn notify_view_sessions(&self) {
+        self.end_unknown_sessions();
+        for session in self.sessions.all() {
+            if session.scope.view().is_some() {
+                self.notify_session(&session);
+            }
         }
     }
 
@@ -185,7 +204,7 @@ impl Proxy {
             return false;
         }
         let visibility = self.governance.visibility(agent, scope);
-        let catalog = self.catalog_store.catalog(&owners);
+        let catalog = self.catalog_store.catalog((&owners, scope));
         let names = catalog.resource_names(server, Kind::Resources, original);
         visibility.shows_resource(server, &names, original)
     }
@@ -196,8 +215,8 @@ impl Proxy {
         if known.is_empty() {
             return;
         }
-        let owners = self.owners_seen_by(&session.agent);
-        let catalog = self.catalog_store.catalog(&owners);
+        let route = (&self.owners_seen_by(&session.agent), &session.scope);
+        let catalog = self.catalog_store.catalog(route);
         let uris = catalog.uris(&session.scope, &update.server);
         let serves = catalog.shows_resource(&session.scope, &update.server, &update.uri)
             && self.may_see_resource(&session.agent, &session.scope, &update.server, &update.uri);
@@ -253,10 +272,11 @@ impl Proxy {
 }
 
 impl Proxy {
-    /// The current snapshot for `client`.
-    pub(super) fn catalog_for(&self, client: &Client) -> Arc<Catalog> {
-        let owners = self.owners_seen_by(&client.agent);
-        self.catalog_store.catalog_for(&owners, audience(client))
+    /// The current snapshot for the client of `call`.
+    pub(super) fn catalog_for(&self, call: &Call) -> Arc<Catalog> {
+        let route = (&self.owners_seen_by(&call.client.agent), &call.scope);
+        self.catalog_store
+            .catalog_for(route, audience(&call.client))
     }
 }
 

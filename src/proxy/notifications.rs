@@ -51,7 +51,7 @@ impl Proxy {
             return false;
         }
         let backend = match &session.scope {
-            Scope::All | Scope::Profile(_) => None,
+            Scope::All | Scope::Profile(_) | Scope::View { .. } => None,
             Scope::Server(server) => self
                 .backends
                 .get(server)
@@ -87,11 +87,11 @@ impl Proxy {
     ) -> bool {
         let Notification { method, params } = notification;
         let server = &backend.name;
-        let owners = self.owners_seen_by(&session.agent);
+        let route = (&self.owners_seen_by(&session.agent), &session.scope);
         let named = params
             .as_ref()
             .map_or(Ok(NamedResources::NOTHING), |params| {
-                NamedResources::from_params(params, server, &self.catalog_store.catalog(&owners))
+                NamedResources::from_params(params, server, &self.catalog_store.catalog(route))
             });
         let visibility = self.governance.visibility(&session.agent, &session.scope);
         let may = named.is_ok_and(|named| visibility.shows_notification(server, method, &named));

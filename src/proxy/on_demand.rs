@@ -9,7 +9,7 @@ use super::Proxy;
 use crate::{
     auth::Agent,
     backend::Backend,
-    names::{AgentId, OwnerSet, ServerOwner},
+    names::{AgentId, OwnerSet, Scope, ServerOwner},
     task::run_blocking,
 };
 
@@ -30,7 +30,7 @@ impl Proxy {
         }
         if !self.catalog_store.has_catalog(&owners) {
             let store = Arc::clone(&self.catalog_store);
-            run_blocking(move || drop(store.catalog(&owners))).await;
+            run_blocking(move || drop(store.catalog((&owners, &Scope::All)))).await;
         }
     }
 

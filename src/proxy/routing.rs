@@ -34,7 +34,7 @@ impl Proxy {
     ) -> Result<Box<Routed>, CallOutcome> {
         let audience = lists::audience(&call.client);
         let route = |call: Box<Call>| {
-            let catalog = self.catalog_for(&call.client);
+            let catalog = self.catalog_for(&call);
             self.route_in(&catalog, call)
         };
         let mut lost = match route(call) {
@@ -118,7 +118,7 @@ impl Proxy {
                 away.get_or_insert(failure);
                 continue;
             }
-            match self.route_in(&self.catalog_for(&call.client), call) {
+            match self.route_in(&self.catalog_for(&call), call) {
                 Ok(routed) => return Ok(routed),
                 Err(lost) => (call, unroutable) = *lost,
             }

@@ -24,7 +24,10 @@ impl SessionFilter for ProxySessionFilter {
         let owners = owners_seen_by(agent, (&self.catalog_store, &self.governance));
         SessionView {
             scanners: self.governance.scanners_for(agent, scope, server),
-            uris: self.catalog_store.catalog(&owners).uri_map(scope, server),
+            uris: self
+                .catalog_store
+                .catalog((&owners, scope))
+                .uri_map(scope, server),
         }
     }
 

@@ -88,7 +88,7 @@ impl Proxy {
     ) -> CallOutcome {
         let visibility = self.governance.visibility(&listing.agent, &listing.scope);
         let owners = self.owners_seen_by(&listing.agent);
-        let catalog = self.catalog_store.catalog(&owners);
+        let catalog = self.catalog_store.catalog((&owners, &listing.scope));
         let is_whole =
             matches!(visibility, Visibility::All) && catalog.shows_every_resource(&listing.server);
         let CallOutcome::Answered(ServerAnswer {

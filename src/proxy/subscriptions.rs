@@ -303,7 +303,8 @@ impl Proxy {
         server: &ServerName,
         original: &str,
     ) -> bool {
-        let catalog = self.catalog_store.catalog(&self.owners_seen_by(agent));
+        let route = (&self.owners_seen_by(agent), scope);
+        let catalog = self.catalog_store.catalog(route);
         let own = catalog.resource(&Scope::Server(server.clone()), original);
         let is_found = matches!(own, Lookup::Found { .. });
         // What templates have is found by them alone.
@@ -353,7 +354,8 @@ impl Proxy {
         (agent, scope): (&Agent, &Scope),
         uri: &str,
     ) -> Option<(Arc<Backend>, String)> {
-        let catalog = self.catalog_store.catalog(&self.owners_seen_by(agent));
+        let route = (&self.owners_seen_by(agent), scope);
+        let catalog = self.catalog_store.catalog(route);
         match catalog.resource(scope, uri) {
             Lookup::Found { server, original } => {
                 let backend = self.backends.get(&server)?;

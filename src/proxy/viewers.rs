@@ -2,6 +2,8 @@
 //!
 //! Asked with every request. Where all servers are the gateway's, the answer is at hand.
 
+use std::sync::Arc;
+
 use super::Proxy;
 use crate::{
     auth::Agent,
@@ -9,7 +11,8 @@ use crate::{
     config::Naming,
     discovery::CatalogStore,
     governance::Governance,
-    names::{OwnerSet, Scope, ServerName},
+    names::{OwnerSet, ProfileName, Scope, ServerName, ViewId},
+    views::View,
 };
 
 /// The owners whose servers `agent`, as it is at present, sees beside the gateway's.
@@ -52,7 +55,8 @@ impl Proxy {
     /// servers others have.
     pub fn has_route(&self, scope: &Scope) -> bool {
         match scope {
-            Scope::All => true,
+            // Whose a view is, and whether it is there, only its owner hears.
+            Scope::All | Scope::View { .. } => true,
             Scope::Profile(profile) => self.catalog_store.has_profile(profile),
             Scope::Server(server) => {
                 let is_shared = !server.is_owned() && self.backends.get(server).is_some();
@@ -66,14 +70,37 @@ impl Proxy {
         match scope {
             Scope::All | Scope::Profile(_) => self.has_route(scope),
             Scope::Server(server) => self.sees_server(agent, server),
+            Scope::View { id, .. } => self.view_for(agent, *id).is_some(),
         }
+    }
+
+    /// The view `id`, where `agent` made it and may use it.
+    fn view_for(&self, agent: &Agent, id: ViewId) -> Option<Arc<View>> {
+        let view = self.catalog_store.views().get(id)?;
+        let agent = self.governance.directory().current(agent.id)?;
+        let content = &view.content;
+        let has_profile = |profile: &ProfileName| self.catalog_store.has_profile(profile);
+        let is_there = content.profile.as_ref().is_none_or(has_profile);
+        // Whoever was limited to profiles since would see more than they show.
+        let is_within = agent.profiles.is_none() || content.servers.is_empty();
+        (view.agent == agent.id && is_there && is_within).then_some(view)
+    }
+
+    /// The same scope with what is known of a view before it is known who asks: the profile whose rules hold there.
+    pub fn complete_scope(&self, scope: Scope) -> Scope {
+        let view = scope
+            .view()
+            .and_then(|id| self.catalog_store.views().get(id));
+        view.map_or(scope, |view| view.scope())
     }
 
     /// The route that `agent` means by `scope`: a server without an owner may be its own, that of its workspace
     /// or the gateway's. `None` where there is none for it.
     pub fn resolve_route(&self, agent: &Agent, scope: Scope) -> Option<Scope> {
-        let Scope::Server(name) = &scope else {
-            return self.has_route(&scope).then_some(scope);
+        let name = match &scope {
+            Scope::Server(name) => name,
+            Scope::View { id, .. } => return Some(self.view_for(agent, *id)?.scope()),
+            Scope::All | Scope::Profile(_) => return self.has_route(&scope).then_some(scope),
         };
         let owners = self.owners_seen_by(agent);
         let mut owned = owners.names_of(name);

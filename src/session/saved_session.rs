@@ -98,6 +98,7 @@ fn route(scope: &Scope) -> String {
         Scope::All => String::new(),
         Scope::Profile(profile) => under("profiles", ProfileName::as_str(profile)),
         Scope::Server(server) => under("servers", server.as_str()),
+        Scope::View { id, .. } => under("views", &id.to_string()),
     }
 }
 

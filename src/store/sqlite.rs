@@ -39,6 +39,7 @@ mod oauth;
 mod secrets;
 mod sessions;
 mod tasks;
+mod views;
 
 /// The database in the data directory.
 pub const FILE_NAME: &str = "tollbridge.db";
@@ -62,6 +63,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0012.sql"),
     include_str!("../../migrations/sqlite/0013.sql"),
     include_str!("../../migrations/sqlite/0014.sql"),
+    include_str!("../../migrations/sqlite/0015.sql"),
 ];
 
 /// The first version of the schema whose agents and keys have MACs.

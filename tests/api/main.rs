@@ -8,6 +8,9 @@ mod audit_changes;
 mod budgets;
 mod config;
 mod events;
+#[path = "../settings/governance.rs"]
+#[allow(dead_code, reason = "the rest is for other tests")]
+mod governing;
 mod harness;
 mod idempotency;
 mod me;
@@ -22,4 +25,5 @@ mod servers;
 mod strangers;
 mod tools;
 mod usage;
+mod views;
 mod workspaces;

@@ -56,7 +56,12 @@ const TABLE: &[(&str, [u16; 6])] = &[
     ("getConfig", [401, 403, 403, 403, IN, IN]),
     ("validateConfig", [401, 403, 403, 403, IN, IN]),
     ("explainPolicy", [401, 403, 403, 403, IN, IN]),
-    ("getUsage", [401, 403, IN, IN, IN, IN]),
+    ("createView", [401, IN, IN, IN, IN, IN]),
+    ("endView", [401, IN, IN, IN, IN, IN]),
+    ("getView", [401, IN, IN, IN, IN, IN]),
+    ("listViews", [401, IN, IN, IN, IN, IN]),
+    ("patchView", [401, IN, IN, IN, IN, IN]),
+    ("getUsage", [401, 403, 403, 403, IN, IN]),
     ("getMe", [401, IN, IN, IN, IN, IN]),
     ("listOwnTools", [401, IN, IN, IN, IN, IN]),
     ("createProfile", [401, 403, 403, 403, 403, IN]),
@@ -103,7 +108,7 @@ const PARAMETERS: &[(&str, &str)] = &[
     ("secret", "nothing"),
     ("server", "own"),
     ("tool", "nothing"),
-    ("workspace", "nothing"),
+    ("view", "nothing"),
 ];
 
 /// A request to the operation `verb` `path`, which changes nothing.

@@ -253,3 +253,11 @@ pub(crate) const SIGNING_IN: &[&str] = &[
     "oauth.registration_lifetime",
     "oauth.registrations_max",
 ];
+
+/// Every key of views, whose tests are those of `tests/api`.
+pub(crate) const VIEWS: &[&str] = &[
+    "views.per_agent_max",
+    "views.size_max",
+    "views.ttl",
+    "views.ttl_max",
+];

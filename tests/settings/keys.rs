@@ -10,7 +10,7 @@ use tollbridge::{
 
 use crate::{
     connections, egress, forward_headers,
-    governance::{GOVERNING, SIGNING_IN},
+    governance::{GOVERNING, SIGNING_IN, VIEWS},
     harness::parse,
     item_rules, limits, list_timing, listener, naming, oauth_grants, process_limits,
     process_settings, recovery, replicas, secrets, timeouts, transports, unix_socket, way_out,
@@ -282,13 +282,14 @@ fn every_key_has_a_test() {
     let there = GOVERNING
         .iter()
         .chain(SIGNING_IN)
+        .chain(VIEWS)
         .map(|key| (*key).to_owned());
     let tested: BTreeSet<String> = here.chain(there).collect();
     let missing: Vec<_> = keys.difference(&tested).collect();
     let gone: Vec<_> = tested.difference(&keys).collect();
     assert!(missing.is_empty(), "keys without a test: {missing:#?}");
     assert!(gone.is_empty(), "tests of keys that are gone: {gone:#?}");
-    let listed = TESTS.len() + GOVERNING.len() + SIGNING_IN.len();
+    let listed = TESTS.len() + GOVERNING.len() + SIGNING_IN.len() + VIEWS.len();
     assert_eq!(tested.len(), listed, "a key is there twice");
 }
 
@@ -322,7 +323,7 @@ const AT_ONCE: &[&str] = &[
     "servers",
     "request_state_ttl",
     "session_idle_timeout",
-    "workspaces",
+    "views",
 ];
 
 /// What counts after a restart only, each with two configs that differ in it.

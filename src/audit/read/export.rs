@@ -49,7 +49,7 @@ pub fn export(
 }
 
 /// Members of a record, with where it stands.
-const COLUMNS: [&str; 32] = [
+const COLUMNS: [&str; 31] = [
     "chain",
     "id",
     "ts",
@@ -57,6 +57,7 @@ const COLUMNS: [&str; 32] = [
     "agent_name",
     "team",
     "workspace",
+    "view",
     "subject",
     "act",
     "client",

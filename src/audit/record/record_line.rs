@@ -187,6 +187,9 @@ pub struct Record<'a> {
     /// The workspace whose servers the agent sees: that of its team.
     #[serde(default)]
     pub workspace: Option<Cow<'a, str>>,
+    /// The view on whose route it came.
+    #[serde(default)]
+    pub view: Option<Cow<'a, str>>,
     /// The user behind the agent, as the issuer of their token calls them.
     pub subject: Option<Cow<'a, str>>,
     /// Who acts for the user, by the claim `act` of the token.
@@ -385,6 +388,12 @@ pub enum EventKind {
     ServerSignedIn,
     /// A grant towards a server, which is the subject, was given up.
     ServerSignedOut,
+    /// A view, whose id is the subject, shows something else, or ends at another time.
+    ViewChanged,
+    /// A view, whose id is the subject, was made.
+    ViewCreated,
+    /// A view, whose id is the subject, has ended.
+    ViewEnded,
 }
 
 impl EventKind {
@@ -417,6 +426,9 @@ impl EventKind {
             Self::ServerSignInRefused => "server_sign_in_refused",
             Self::ServerSignedIn => "server_signed_in",
             Self::ServerSignedOut => "server_signed_out",
+            Self::ViewChanged => "view_changed",
+            Self::ViewCreated => "view_created",
+            Self::ViewEnded => "view_ended",
         }
     }
 }
@@ -450,6 +462,7 @@ impl Opened<'_> {
             agent_id: self.agent_id,
             agent_name: lock(self.agent_name),
             workspace: self.team.clone().map(lock),
+            view: None,
             team: self.team.map(lock),
             subject: self.subject.map(lock),
             act: self.act.map(lock),
@@ -515,6 +528,7 @@ impl Record<'_> {
         line.text("agent_name", &self.agent_name);
         line.optional_text("team", self.team.as_deref());
         line.optional_text("workspace", self.workspace.as_deref());
+        line.optional_text("view", self.view.as_deref());
         line.optional_text("subject", self.subject.as_deref());
         line.optional_text("act", self.act.as_deref());
         line.optional_text("client", self.client.as_deref());

@@ -543,6 +543,9 @@ fn every_kind_of_event_and_decision_is_read_as_it_is_written() {
         EventKind::ServerSignedOut,
         EventKind::SignedIn,
         EventKind::TokensIssued,
+        EventKind::ViewChanged,
+        EventKind::ViewCreated,
+        EventKind::ViewEnded,
     ] {
         let text = format!("\"{}\"", kind.as_str());
         assert_eq!(serde_json::from_str::<EventKind>(&text).unwrap(), kind);

@@ -16,7 +16,7 @@ use indexmap::IndexMap;
 
 use super::{CatalogPlan, CatalogState, ServerCatalogs, Snapshots};
 use crate::{
-    catalog::{Prefixes, Profiles},
+    catalog::{Audience, Catalog, Prefixes, Profiles},
     config::{self, Server},
     lock::lock,
     names::{OwnerSet, ProfileName, ServerName, ServerOwner, to_strict_char, uri_prefix},
@@ -158,6 +158,14 @@ impl CatalogState {
         known
     }
 
+    /// What those of `audience` see.
+    pub(super) fn catalog_of(&self, owners: &OwnerSet, audience: Audience) -> Arc<Catalog> {
+        if owners.is_empty() {
+            return self.snapshots.of(audience);
+        }
+        self.of_owners(owners).snapshots.of(audience)
+    }
+
     /// The servers that agents see who see those of `owners`.
     pub(super) fn owner_plan(&self, owners: &OwnerSet) -> Arc<OwnerPlan> {
         if owners.is_empty() {
@@ -221,7 +229,7 @@ mod tests {
     use super::*;
     use crate::{
         backend::Backends,
-        catalog::{Audience, Kind, Scope},
+        catalog::{Kind, Scope},
         config::{ConfigFormat, ConfigText, Environment},
         discovery::catalog_store::{CatalogStore, tests::list},
         names::AgentId,
@@ -254,7 +262,7 @@ mod tests {
         let config = config.unwrap().config;
         let (backends, _) = Backends::new(&config, None, None, tasks);
         let stop = tasks.stop_token().clone();
-        Arc::new(CatalogStore::new(&config, &backends, stop))
+        Arc::new(CatalogStore::new(&config, &backends, Arc::default(), stop))
     }
 
     /// What the agent `who` of `team` sees of `names`, by the words of the documentation.
@@ -279,7 +287,7 @@ mod tests {
             let owners = board.owners_seen(|index| index.seen_by(AgentId::from_name(who), team));
             let profile = ProfileName::parse("p").unwrap();
             for audience in [Audience::Plain, Audience::Interactive] {
-                let catalog = board.catalog_for(&owners, audience);
+                let catalog = board.catalog_for((&owners, &Scope::All), audience);
                 for scope in [Scope::All, Scope::Profile(profile.clone())] {
                     let entries = catalog.list(&scope, Kind::Tools).entries().iter();
                     let found: BTreeSet<String> =
@@ -347,7 +355,7 @@ mod tests {
             let team = format!("t{at}");
             let who = AgentId::from_name("ann");
             let owners = board.owners_seen(|index| index.seen_by(who, Some(&team)));
-            board.catalog(&owners);
+            board.catalog((&owners, &Scope::All));
             let built = board.current.load().owner_catalogs.all().len();
             assert!(built <= OWNER_CATALOGS_MAX, "{built}");
         }

@@ -59,7 +59,10 @@ impl DraftState<'_> {
         self.state.snapshots = Snapshots::build(&plan.naming, &plan.shared, offers);
     }
 
-    pub(super) fn publish(self) {
+    pub(super) fn publish(mut self) {
+        if self.is_changed {
+            self.state.view_catalogs = Arc::default();
+        }
         self.store.current.store(Arc::new(self.state));
         if self.is_changed {
             self.store.changed.send_modify(|count| *count += 1);

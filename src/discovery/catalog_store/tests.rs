@@ -19,7 +19,12 @@ pub(super) fn board(tasks: &Tasks) -> (Arc<CatalogStore>, Config, Backends) {
     let config = config::parse([source], &Environment::default()).unwrap();
     let config = config.config;
     let (backends, _) = Backends::new(&config, None, None, tasks);
-    let board = CatalogStore::new(&config, &backends, tasks.stop_token().clone());
+    let board = CatalogStore::new(
+        &config,
+        &backends,
+        Arc::default(),
+        tasks.stop_token().clone(),
+    );
     (Arc::new(board), config, backends)
 }
 
@@ -40,7 +45,7 @@ pub(super) fn list(board: &CatalogStore, server: &str) {
 }
 
 fn tools(board: &CatalogStore) -> Vec<String> {
-    let catalog = board.catalog(&OwnerSet::default());
+    let catalog = board.catalog((&OwnerSet::default(), &Scope::All));
     let tools = catalog.list(&Scope::All, Kind::Tools).entries().iter();
     tools.map(|entry| entry.original.to_string()).collect()
 }

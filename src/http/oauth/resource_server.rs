@@ -9,7 +9,7 @@ use crate::{
     auth::{AuthError, MERGED_ROUTE, token::Scopes},
     config::{AuthMethod, Authentication, Config, Listen},
     http::Route,
-    names::Scope,
+    names::{ProfileName, Scope},
 };
 
 /// The place of metadata of resources.
@@ -48,11 +48,11 @@ impl ResourceServer {
         }
     }
 
-    /// What `WWW-Authenticate` says on the route at `path`.
+    /// What `WWW-Authenticate` says on the route at `path`, where the rules of `profile` hold.
     pub(in crate::http) fn challenge(
         &self,
         why: &AuthError,
-        path: &str,
+        (path, profile): (&str, Option<&ProfileName>),
         request: RequestTarget<'_>,
     ) -> HeaderValue {
         let mut parameters = vec![("realm", "tollbridge".to_owned())];
@@ -65,7 +65,7 @@ impl ResourceServer {
             let needed = if let AuthError::InsufficientScope(needed) = why {
                 needed.clone()
             } else {
-                Scopes::of_route(profile_of(path).as_ref())
+                Scopes::of_route(profile)
             };
             let scopes = self.asked_scopes(needed);
             parameters.push(("scope", scopes.to_string()));
@@ -79,12 +79,13 @@ impl ResourceServer {
         HeaderValue::try_from(challenge).unwrap_or_else(|_| HeaderValue::from_static("Bearer"))
     }
 
-    /// The metadata at the URL path `asked`, which begins with [`METADATA_PATH`]; `None` where no route is behind it.
+    /// The metadata at the URL path `asked`, which begins with [`METADATA_PATH`]; `None` where no route is behind it
+    /// that `find_route` knows.
     pub(in crate::http) fn metadata(
         &self,
         asked: &str,
         request: RequestTarget<'_>,
-        has_route: impl Fn(&Scope) -> bool,
+        find_route: impl FnOnce(Scope) -> Option<Scope>,
     ) -> Option<Value> {
         if !self.authentication.allows_tokens() {
             return None;
@@ -102,24 +103,18 @@ impl ResourceServer {
             path
         };
         let route = Route::parse(path)?;
-        let (Route::Mcp(scope) | Route::Sse(scope)) = &route else {
+        let (Route::Mcp(scope) | Route::Sse(scope)) = route else {
             return None;
         };
-        if !has_route(scope) {
-            return None;
-        }
+        let scope = find_route(scope)?;
         let path = path.strip_suffix('/').unwrap_or(path);
-        let profile = match scope {
-            Scope::Profile(profile) => Some(profile),
-            Scope::All | Scope::Server(_) => None,
-        };
         let base = self.public_url.of(request);
         let servers = if self.issuers.is_empty() {
             vec![base.clone()]
         } else {
             self.issuers.clone()
         };
-        let scopes = self.asked_scopes(Scopes::of_route(profile));
+        let scopes = self.asked_scopes(Scopes::of_route(scope.profile()));
         Some(json!({
             "resource": format!("{base}{path}"),
             "authorization_servers": servers,
@@ -136,14 +131,6 @@ impl ResourceServer {
 
     fn asked_scopes(&self, needed: Scopes) -> Scopes {
         self.scopes.clone().unwrap_or(needed)
-    }
-}
-
-/// The profile that a path is the route of.
-fn profile_of(path: &str) -> Option<crate::names::ProfileName> {
-    match Route::parse(path)?.scope()? {
-        Scope::Profile(profile) => Some(profile.clone()),
-        Scope::All | Scope::Server(_) => None,
     }
 }
 
@@ -171,7 +158,7 @@ mod tests {
             .body(())
             .unwrap();
         let none = Scope::Server(ServerName::parse("none").unwrap());
-        let is_there = |scope: &Scope| *scope != none;
+        let is_there = |scope: Scope| (scope != none).then_some(scope);
         let found = server.metadata(path, RequestTarget::of(&request), is_there);
         found.map(|found| {
             format!(
@@ -239,7 +226,7 @@ mod tests {
         let server = ResourceServer::new(&config, &config.listen);
         let request = Request::get("/").body(()).unwrap();
         let check = |why: &AuthError, path: &str, expect: &str| {
-            let found = server.challenge(why, path, RequestTarget::of(&request));
+            let found = server.challenge(why, (path, None), RequestTarget::of(&request));
             assert_eq!(found.to_str().unwrap(), expect);
         };
         check(

@@ -174,6 +174,7 @@ impl AgentStore for Sqlite {
                 "DELETE FROM keys WHERE agent = ?",
                 "DELETE FROM sessions WHERE agent = ?",
                 "DELETE FROM tasks WHERE agent = ?",
+                "DELETE FROM views WHERE agent = ?",
             ] {
                 sqlx::query(of_agent)
                     .bind(id.0.as_bytes().as_slice())

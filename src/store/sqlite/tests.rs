@@ -283,7 +283,7 @@ async fn age(store: &Sqlite) {
                ALTER TABLE keys DROP COLUMN mac; ALTER TABLE keys DROP COLUMN changed_ms; \
                DROP TABLE sealing_keys; DROP TABLE secrets; DROP TABLE grants; DROP TABLE grant_notes; \
                DROP TABLE oauth_clients; DROP TABLE oauth_grants; DROP TABLE oauth_tokens; \
-               DROP TABLE oauth_login_codes; DROP TABLE config_entries; \
+               DROP TABLE oauth_login_codes; DROP TABLE config_entries; DROP TABLE views; \
                CREATE TABLE secrets (name TEXT PRIMARY KEY, value BLOB NOT NULL); \
                DROP TABLE audit_records; DROP TABLE audit_segments; DROP TABLE audit_usage; CREATE TABLE audit_blocks (it); \
                PRAGMA user_version = 5";

@@ -120,8 +120,8 @@ pub enum KeyFileError {
     NotAKey(PathBuf),
     /// Everybody on this machine may use it.
     #[error(
-        "the key file {} has mode {:04o}: other users can read or replace the key; run `chmod 600` \
-         and treat the key as possibly compromised", .0.display(), .1
+        "the key file {} has mode {:04o}, which is open to other users: run `chmod 600`, and take the key \
+         for compromised if others can reach its directory", .0.display(), .1
     )]
     UnsafePermissions(PathBuf, u32),
 }

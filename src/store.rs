@@ -344,6 +344,19 @@ pub enum StoreError {
     /// The file with the secret key; the operator mends it.
     #[error(transparent)]
     Key(#[from] KeyFileError),
+    /// The secret key is gone, and rows need it; the operator restores it, or gives up what it protects.
+    #[error(
+        "{key} is missing, and agents, keys, entries or secrets in {path} are signed or sealed with it; \
+         nothing was changed. Restore it from the backup. If it is lost, make another: `(umask 077; head \
+         -c 32 /dev/urandom > {key})`; stored agents, keys, entries and secrets are refused then until \
+         they are made again"
+    )]
+    KeyMissing {
+        /// The file.
+        key: PathBuf,
+        /// The database.
+        path: PathBuf,
+    },
     /// The key of secrets; the operator mends it.
     #[error(transparent)]
     SecretKey(#[from] SecretKeyError),

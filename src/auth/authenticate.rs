@@ -374,12 +374,13 @@ fn agent_of_certificate(
     certificate: &PeerCertificate,
     roster: &Roster,
 ) -> Result<Identity, AuthError> {
+    let refused = || AuthError::Certificate(certificate.subject().into());
     match certificate.agents(&roster.certificates).as_slice() {
         [only] => {
             let agent = roster.agents.get(only).map(Arc::clone);
-            agent.map(Identity::from).ok_or(AuthError::Certificate)
+            agent.map(Identity::from).ok_or_else(refused)
         }
-        _ => Err(AuthError::Certificate),
+        _ => Err(refused()),
     }
 }
 

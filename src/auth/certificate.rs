@@ -40,6 +40,11 @@ impl PeerCertificate {
         })
     }
 
+    /// Its subject (RFC 4514), or the first of the names beside it where it has none.
+    pub(super) fn subject(&self) -> &str {
+        self.names.first().map_or("(none)", String::as_str)
+    }
+
     /// The agents whose rules match one of its names, each once.
     pub(super) fn agents(&self, rules: &[CertificateRule]) -> Vec<AgentId> {
         let is_match = |rule: &&CertificateRule| {
@@ -163,6 +168,7 @@ mod tests {
         check("spiffe://example.com/*/ci", true);
         check("192.0.2.1", true);
         check("example.com", false);
+        assert_eq!(certificate.subject(), "CN=ci-1,O=Example");
         let several = [rule("CN=*", "a"), rule("ci.*", "a"), rule("192.*", "b")];
         assert_eq!(certificate.agents(&several).len(), 2);
     }

@@ -1,5 +1,7 @@
 //! Why a request has no agent.
 
+use std::sync::Arc;
+
 use http::StatusCode;
 
 use super::token::{Scopes, TokenRejection};
@@ -14,9 +16,9 @@ pub enum AuthError {
     /// There are several API keys or tokens, and they differ.
     #[error("the request has several different API keys")]
     Ambiguous,
-    /// The certificate of the client is that of no agent.
+    /// The certificate of the client, with this subject, is that of no agent, or of several.
     #[error("the client certificate is not that of an agent")]
-    Certificate,
+    Certificate(Arc<str>),
     /// The token is good, and not for this: it needs all of these scopes.
     #[error("the access token needs the scopes {0}")]
     InsufficientScope(Scopes),
@@ -64,7 +66,7 @@ impl AuthError {
             Self::Token(TokenRejection::IssuerUnreachable) => StatusCode::SERVICE_UNAVAILABLE,
             Self::InsufficientScope(_) => StatusCode::FORBIDDEN,
             Self::Ambiguous
-            | Self::Certificate
+            | Self::Certificate(_)
             | Self::Missing(_)
             | Self::Rejected(_)
             | Self::Token(_) => StatusCode::UNAUTHORIZED,
@@ -74,10 +76,11 @@ impl AuthError {
     /// The `error` of the challenge in `WWW-Authenticate` (RFC 6750, section 3.1).
     pub const fn challenge_error(&self) -> Option<&'static str> {
         match self {
-            Self::Missing(_) => None,
+            // It is about what the headers carry, which a certificate says nothing of.
+            Self::Certificate(_) | Self::Missing(_) => None,
             Self::InsufficientScope(_) => Some("insufficient_scope"),
             Self::Ambiguous | Self::TwoAgents => Some("invalid_request"),
-            Self::Certificate | Self::Rejected(_) | Self::Token(_) => Some("invalid_token"),
+            Self::Rejected(_) | Self::Token(_) => Some("invalid_token"),
         }
     }
 
@@ -95,7 +98,7 @@ impl AuthError {
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::Ambiguous => "several",
-            Self::Certificate => "certificate",
+            Self::Certificate(_) => "certificate",
             Self::InsufficientScope(_) => "insufficient_scope",
             Self::Missing(_) => "missing",
             Self::Rejected(KeyRejection::Expired(_)) => "expired",
@@ -106,12 +109,25 @@ impl AuthError {
         }
     }
 
+    /// The subject of the certificate that was shown (RFC 4514).
+    pub fn subject(&self) -> Option<&str> {
+        match self {
+            Self::Certificate(subject) => Some(subject),
+            Self::Ambiguous
+            | Self::InsufficientScope(_)
+            | Self::Missing(_)
+            | Self::Rejected(_)
+            | Self::Token(_)
+            | Self::TwoAgents => None,
+        }
+    }
+
     /// The id of the key that opened something once.
     pub const fn key(&self) -> Option<&KeyId> {
         match self {
             Self::Rejected(KeyRejection::Expired(key) | KeyRejection::Revoked(key)) => Some(key),
             Self::Ambiguous
-            | Self::Certificate
+            | Self::Certificate(_)
             | Self::InsufficientScope(_)
             | Self::Missing(_)
             | Self::Rejected(KeyRejection::Unknown)

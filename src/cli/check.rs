@@ -231,8 +231,6 @@ fn summary(config: &Config, stored: usize) -> String {
     };
     let callers = match (config.governance.auth, config.agents.len() + stored) {
         (Authentication::ANONYMOUS, _) => String::new(),
-        (Authentication::KEYS, 1) => ", 1 agent with keys".to_owned(),
-        (Authentication::KEYS, agents) => format!(", {agents} agents with keys"),
         (auth, 1) => format!(", 1 agent ({auth})"),
         (auth, agents) => format!(", {agents} agents ({auth})"),
     };

@@ -23,8 +23,8 @@ use super::{
     Config, ConfigEntry, ConfigErrors, EntryKey, EntrySection, Environment, FaultyEntry, FilePlace,
     Notice, SecretUse, Severity,
     diagnostics::{
-        redact::HiddenRanges,
-        report::{ConfigTexts, Diagnostic, Diagnostics},
+        redact::{self, HiddenRanges},
+        report::{ConfigTexts, Diagnostic, Diagnostics, SourceText},
     },
     file,
     file_access::FileAccess,
@@ -271,7 +271,7 @@ fn read(file: &Path) -> io::Result<String> {
     let mut file = File::from(rustix::fs::open(file, flags, Mode::empty())?);
     let about = file.metadata()?;
     if is_world_writable(&about) {
-        let why = "the file is writable by other users, who could run programs as this user: run \
+        let why = "the file is writable by other users, who could change what the gateway does: run \
             `chmod o-w`";
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
     }
@@ -575,8 +575,8 @@ impl ConfigLoader {
                 .hide(number, |hidden, text| hidden.add_secrets(node, text)),
             None => self.sources.hide(number, HiddenRanges::add_unparsed),
         }
-        if read.is_some() {
-            self.warn_if_world_readable(number);
+        if let Some(node) = &read {
+            self.warn_if_world_readable(number, node);
         }
         for node in self.findings.take_duplicate_values() {
             self.sources.hide_values(&node);
@@ -596,9 +596,9 @@ impl ConfigLoader {
     }
 
     /// Warns of a file with secrets, written out, that everybody on this machine may read.
-    fn warn_if_world_readable(&mut self, source: usize) {
-        let name = &self.sources.get(source).name;
-        if self.sources.hides_anything(source) && self.readable.contains(name) {
+    fn warn_if_world_readable(&mut self, source: usize, node: &Node) {
+        let SourceText { name, text, .. } = self.sources.get(source);
+        if self.readable.contains(name) && redact::has_secret(node, text) {
             let warning = Diagnostic::warning(
                 "the file contains secrets and is readable by other \
                 users",

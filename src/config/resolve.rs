@@ -11,8 +11,9 @@ use std::{
 };
 
 use super::{
-    Config, DisplayOnly, Egress, EgressTarget, EntryOrigins, InvalidLogFilter, Listen, LoadScope,
-    LogConfig, SecretKeyPlace, SecretUse, Secrets, SocketConfig, Tls, check_log_filter,
+    Authentication, Config, DisplayOnly, Egress, EgressTarget, EntryOrigins, InvalidLogFilter,
+    Listen, LoadScope, LogConfig, SecretKeyPlace, SecretUse, Secrets, SocketConfig, Tls,
+    check_log_filter,
     diagnostics::report::{ConfigTexts, Diagnostic, Diagnostics},
     file,
     file_access::FileAccess,
@@ -80,6 +81,8 @@ pub(super) fn config(
     }
     resolver.add_workspace_members(&file.workspaces, &mut file.agents.by_name, &root);
     let known = (&file.agents.by_name, &file.workspaces);
+    let auth = file.governance.as_ref();
+    let auth = auth.map_or(Authentication::ANONYMOUS, |it| it.auth);
     let names: Vec<String> = file.profiles.keys().cloned().collect();
     let servers = file.servers.values();
     let tags: Vec<String> = servers.flat_map(|it| it.server.tags.clone()).collect();
@@ -123,7 +126,7 @@ pub(super) fn config(
             (&file.agents.by_name, &names),
             &at("agents"),
         ),
-        agents: resolver.agents(file.agents.by_name, &names, &at("agents")),
+        agents: resolver.agents(file.agents.by_name, (auth, &names), &at("agents")),
         profiles: resolver.profiles(file.profiles, &tags, &at("profiles")),
         secrets: resolver.secrets(file.secrets, &at("secrets")),
         servers: resolver.servers(file.servers, file.locality.as_deref(), &at("servers")),
@@ -144,6 +147,9 @@ fn check_whole(config: &mut Config, root: &ValuePath<'_>, findings: &mut Diagnos
     policy_methods::check(config, root, findings);
     hidden_paths::check(config, root, findings);
 }
+
+/// How a certificate begins in PEM (RFC 7468, section 5.1).
+const CERTIFICATE_LABEL: &str = "-----BEGIN CERTIFICATE-----";
 
 struct Resolver<'r> {
     context: ResolveContext<'r>,
@@ -295,20 +301,43 @@ impl Resolver<'_> {
 
     fn tls(&mut self, tls: &file::TlsSection, at: &ValuePath<'_>) -> Tls {
         Tls {
-            cert: self.existing_file(&tls.cert, &at.child("cert")),
+            cert: self.certificates_file(&tls.cert, &at.child("cert")),
             key: self.existing_file(&tls.key, &at.child("key")),
             client_ca: tls
                 .client_ca
                 .as_deref()
-                .map(|file| self.existing_file(file, &at.child("client_ca"))),
+                .map(|file| self.certificates_file(file, &at.child("client_ca"))),
         }
+    }
+
+    /// A file in which there is a certificate at least; whoever uses it says what else is wrong.
+    fn certificates_file(&mut self, written: &str, at: &ValuePath<'_>) -> PathBuf {
+        let path = self.existing_file(written, at);
+        let files = self.context.files;
+        let text = files.are_real.then(|| (files.read)(&path).ok()).flatten();
+        if text.is_some_and(|text| !text.contains(CERTIFICATE_LABEL)) {
+            let message = format!("the file of `{}` contains no PEM certificate", at.path());
+            self.findings.add(
+                Diagnostic::error(message)
+                    .at(at.span(), "no certificate in it")
+                    .help(format!("a certificate begins with `{CERTIFICATE_LABEL}`")),
+            );
+        }
+        path
     }
 
     /// Where the key of secrets stands, and which secrets are used.
     fn secrets(&mut self, section: Secrets, at: &ValuePath<'_>) -> Secrets {
-        let key_file = section
-            .key_file
-            .map(|path| self.existing_file(&path.to_string_lossy(), &at.child("key_file")));
+        let is_needed = self.context.scope != LoadScope::DataDir;
+        let key_file = section.key_file.map(|path| {
+            let (written, at) = (path.to_string_lossy(), at.child("key_file"));
+            // Most commands about the data directory need no secrets; others say that the key cannot be read.
+            if is_needed {
+                self.existing_file(&written, &at)
+            } else {
+                self.path(&written, &at)
+            }
+        });
         let ResolveContext {
             environment, files, ..
         } = self.context;

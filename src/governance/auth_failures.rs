@@ -75,7 +75,7 @@ impl Governance {
     ) {
         self.counters.count_unauthenticated(why.reason());
         if let Some(notice) = self.auth_failures.record(source, why, Instant::now()) {
-            self.record_notice(&notice, Some(request));
+            self.record_notice(&notice, Some((request, why.subject())));
         }
     }
 
@@ -89,7 +89,7 @@ impl Governance {
         self.counters.count_unauthenticated(reason);
         let now = Instant::now();
         if let Some(notice) = self.auth_failures.record_reason(source, reason, None, now) {
-            self.record_notice(&notice, Some(request));
+            self.record_notice(&notice, Some((request, None)));
         }
     }
 
@@ -141,12 +141,19 @@ impl Governance {
         }
     }
 
-    fn record_notice(&self, notice: &FailureNotice, request: Option<RefusedRequest<'_>>) {
+    /// Tells of `notice`, and of the request with the subject of its certificate, if it is about one.
+    fn record_notice(
+        &self,
+        notice: &FailureNotice,
+        request: Option<(RefusedRequest<'_>, Option<&str>)>,
+    ) {
         let detail = notice.detail();
+        let (request, subject) = request.unzip();
         // A decision, not a fault of ours, but somebody has to renew a key or to look who this is.
         tracing::warn!(
             source = notice.source,
             reason = detail,
+            subject = subject.flatten(),
             path = request.map(|it| it.path),
             user_agent = request.map(|it| it.user_agent),
             "authentication refused"

@@ -358,7 +358,10 @@ impl ClientConnection {
         };
         match accepted {
             Ok(Ok(stream)) => return Some(stream),
-            Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+            Ok(Err(error)) => self
+                .edge
+                .request_log
+                .note_handshake(&error, self.peer.address),
             Err(_) => tracing::debug!("TLS handshake timed out"),
         }
         None

@@ -1,7 +1,7 @@
 //! What the log says of requests that lead nowhere: without a key, from a strange origin, or to a path where
 //! nothing is. Most likely a client or a proxy has the wrong settings, which nothing else would show.
 
-use std::{collections::HashMap, sync::Mutex};
+use std::{collections::HashMap, io, sync::Mutex};
 
 use http::{HeaderValue, Request, header::USER_AGENT};
 use tokio::time::Instant;
@@ -16,6 +16,10 @@ const LOGGED_CHARS: usize = 400;
 /// Why a request is refused, as far as the log tells them apart.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(super) enum RequestFault {
+    /// The certificate of a client, or that there is none.
+    Certificate,
+    /// What else may be wrong in a TLS handshake.
+    Handshake,
     Host,
     Key,
     Method,
@@ -44,6 +48,22 @@ impl RequestLog {
         let RefusedRequest { path, user_agent } = refused_request(request);
         let (method, message) = (request.method(), shorten(message));
         tracing::warn!(%peer, %method, path, user_agent, more = held, "request rejected: {message}");
+    }
+
+    /// Lets the log hear of a TLS handshake that failed, alike. Who only looks whether somebody listens has said
+    /// nothing, and is none of these.
+    pub(super) fn note_handshake(&self, error: &io::Error, peer: PeerAddress) {
+        let cause = error.get_ref().and_then(|it| it.downcast_ref());
+        let fault = match cause {
+            Some(rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented) => {
+                RequestFault::Certificate
+            }
+            Some(_) => RequestFault::Handshake,
+            None => return tracing::debug!(%peer, %error, "TLS handshake failed"),
+        };
+        if let Some(held) = self.suppressed_since(fault) {
+            tracing::info!(%peer, more = held, "TLS handshake failed: {error}");
+        }
     }
 
     /// How many were held back before this one, if it is to be told.

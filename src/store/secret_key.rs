@@ -64,7 +64,7 @@ fn read_file(path: &Path) -> io::Result<Vec<u8>> {
         return Err(io::Error::other("not a regular file"));
     }
     if mode & 0o007 != 0 {
-        let why = format!("mode {mode:04o}: other users can read or replace it; run `chmod 600`");
+        let why = format!("its mode {mode:04o} is open to other users; run `chmod 600`");
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
     }
     let mut bytes = Vec::new();

@@ -18,13 +18,13 @@ use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use rustix::fs::{StatVfs, statvfs};
 use sqlx::{
-    AssertSqlSafe, ConnectOptions, Sqlite as Db, SqlitePool, Transaction,
+    AssertSqlSafe, ConnectOptions, Sqlite as Db, SqliteConnection, SqlitePool, Transaction,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 use uuid::Uuid;
 
-use super::{StoreBackend, StoreError};
-use crate::{key_file::FileKey, money::Micros};
+use super::{ENTRIES_SINCE, SECRETS_SINCE, StoreBackend, StoreError};
+use crate::{config::SecretKeyPlace, key_file::FileKey, money::Micros};
 use mac::Signer;
 
 mod agents;
@@ -128,7 +128,8 @@ impl Sqlite {
         let read = read.await;
         looking.close().await;
         let doing = "reading the version of its schema";
-        let (application, found) = read.map_err(|error| classify_error(&path, doing, error))?;
+        let failed = |path: &Path, error| classify_error(path, doing, error);
+        let (application, found) = read.map_err(|error| failed(&path, error))?;
         let known = schema_version();
         if application != APPLICATION_ID {
             return Err(StoreError::NotOurDatabase { path });
@@ -141,13 +142,17 @@ impl Sqlite {
         }
         let (path, options) = prepare_files(data_dir)?;
         let durable = connect_durable(&path, &options).await?;
-        // Under a key that is new no row has its MAC.
         let key = match existing_key(data_dir)? {
             Some(StoreKey { key, .. }) => key,
-            None => FileKey::generate().map_err(|error| StoreError::Directory {
-                path: data_dir.to_owned(),
-                source: error.into(),
-            })?,
+            None => {
+                let held = durable.acquire().await;
+                let mut held = held.map_err(|error| failed(&path, error))?;
+                refuse_new_key(&path, found, &mut held).await?;
+                FileKey::generate().map_err(|error| StoreError::Directory {
+                    path: data_dir.to_owned(),
+                    source: error.into(),
+                })?
+            }
         };
         Ok(Self::from_parts(path, options, durable, Signer::new(key)))
     }
@@ -229,26 +234,69 @@ struct StoreKey {
 
 /// The secret key of the store, if there is one. Its file gets its name while others look.
 fn existing_key(data_dir: &Path) -> Result<Option<StoreKey>, StoreError> {
-    for (name, is_unused) in [(KEY_FILE, false), (NEW_KEY_FILE, true), (KEY_FILE, false)] {
+    for (name, is_new) in [(KEY_FILE, false), (NEW_KEY_FILE, true), (KEY_FILE, false)] {
         if let Some(key) = FileKey::read(&data_dir.join(name))? {
-            return Ok(Some(StoreKey {
-                key,
-                is_new: is_unused,
-            }));
+            return Ok(Some(StoreKey { key, is_new }));
         }
     }
     Ok(None)
 }
 
 /// The same, where it is made if there is none; one process at a time does this.
-fn store_key(data_dir: &Path) -> Result<StoreKey, StoreError> {
+async fn store_key(
+    path: &Path,
+    data_dir: &Path,
+    version: i64,
+    tx: &mut Transaction<'_, Db>,
+) -> Result<StoreKey, StoreError> {
     if let Some(kept) = existing_key(data_dir)? {
         return Ok(kept);
     }
+    refuse_new_key(path, version, tx).await?;
     Ok(StoreKey {
         key: FileKey::read_or_create(&data_dir.join(NEW_KEY_FILE))?,
         is_new: true,
     })
+}
+
+/// Fails where rows of the database, which has the schema `version`, are signed or sealed with a key that is gone:
+/// all of them would be refused under a new one, which nobody could tell from an attack.
+async fn refuse_new_key(
+    path: &Path,
+    version: i64,
+    db: &mut SqliteConnection,
+) -> Result<(), StoreError> {
+    let sealed = "SELECT EXISTS (SELECT * FROM sealing_keys WHERE place = ?)";
+    let sealed = sqlx::query_scalar(sealed).bind(SecretKeyPlace::DataDir.to_string());
+    let signed = |query| sqlx::query_scalar(query);
+    let uses = [
+        (
+            FIRST_SIGNED_VERSION,
+            signed("SELECT EXISTS (SELECT * FROM agents WHERE mac IS NOT NULL)"),
+        ),
+        (
+            FIRST_SIGNED_VERSION,
+            signed("SELECT EXISTS (SELECT * FROM keys WHERE mac IS NOT NULL)"),
+        ),
+        (SECRETS_SINCE, sealed),
+        (
+            ENTRIES_SINCE,
+            signed("SELECT EXISTS (SELECT * FROM config_entries)"),
+        ),
+    ];
+    for (_, query) in uses.into_iter().filter(|(since, _)| version >= *since) {
+        let is_used: bool = query
+            .fetch_one(&mut *db)
+            .await
+            .map_err(|error| classify_error(path, "looking for rows that need its key", error))?;
+        if is_used {
+            return Err(StoreError::KeyMissing {
+                key: path.with_file_name(KEY_FILE),
+                path: path.to_owned(),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Brings the schema to our version, in one transaction: of processes that start together one does it and
@@ -258,10 +306,7 @@ async fn migrate(path: &Path, data_dir: &Path, durable: &SqlitePool) -> Result<S
     let failed = |error| classify_error(path, doing, error);
     let mut tx = begin(durable).await.map_err(failed)?;
     let version = version_of(path, &mut tx).await?;
-    let StoreKey {
-        key,
-        is_new: is_unused,
-    } = store_key(data_dir)?;
+    let StoreKey { key, is_new } = store_key(path, data_dir, version, &mut tx).await?;
     let signer = Signer::new(key);
     let done = usize::try_from(version).unwrap_or(0);
     for migration in &MIGRATIONS[done..] {
@@ -279,12 +324,12 @@ async fn migrate(path: &Path, data_dir: &Path, durable: &SqlitePool) -> Result<S
             .await
             .map_err(failed)?;
     }
-    if version < FIRST_SIGNED_VERSION && is_unused {
+    if version < FIRST_SIGNED_VERSION && is_new {
         agents::sign_all(&signer, &mut tx).await.map_err(failed)?;
         keys::sign_all(&signer, &mut tx).await.map_err(failed)?;
     }
     tx.commit().await.map_err(failed)?;
-    if is_unused {
+    if is_new {
         let renamed = fs::rename(data_dir.join(NEW_KEY_FILE), data_dir.join(KEY_FILE));
         match renamed {
             // Another process has done it.

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
-use crate::support::Place;
+use crate::support::{Place, finish};
 
 const KEYS: &str = "[governance]\nauth = \"keys\"\n[agents.bot]\n";
 const KEY: &str = "keys = [\"4f6c1d0a9b8e7f3c2d5a6b1e0f9c8d7a\"]\n";
@@ -22,15 +22,53 @@ async fn a_config_with_secrets_is_for_its_owner() {
         assert_eq!(ran.stderr.contains(warning), is_warned, "{mode:o}: {ran:?}");
         assert!(!ran.stderr.contains("4f6c1d0a"), "{ran:?}");
     }
-    // A variable is no secret, nor is a config without any.
-    for text in [
-        format!("{KEYS}keys = [\"${{KEY}}\"]\n"),
-        "workers = 2\n".to_owned(),
+    // A variable is no secret, nor are settings about secrets, nor what is called like none.
+    place.write_private("key", &"k".repeat(32));
+    let server = "[servers.a]\nenabled = false\nurl = \"https://example.com/mcp\"\n";
+    for (text, is_warned) in [
+        (format!("{KEYS}keys = [\"${{KEY}}\"]\n"), false),
+        ("workers = 2\n".to_owned(), false),
+        ("[secrets]\nkey_file = \"key\"\n".to_owned(), false),
+        ("[oauth]\naccess_token_lifetime = \"10m\"\n".to_owned(), false),
+        (
+            "[oauth]\nlogin = { issuer = \"https://a.example\", client_id = \"c\", client_secret = \"${S}\" }\n"
+                .to_owned(),
+            false,
+        ),
+        (
+            "[oauth]\nlogin = { issuer = \"https://a.example\", client_id = \"c\", client_secret = \"s3\" }\n"
+                .to_owned(),
+            true,
+        ),
+        (
+            format!(
+                "{server}auth = {{ type = \"oauth2\", grant = \"client_credentials\", client_id = \"a\", \
+                 private_key = \"key\" }}\n"
+            ),
+            false,
+        ),
+        (format!("{server}auth = {{ type = \"bearer\", token = \"t\" }}\n"), true),
+        (format!("{server}headers = {{ Accept-Language = \"de\" }}\n"), false),
+        (format!("{server}headers = {{ X-Api-Key = \"k\" }}\n"), true),
+        ("[servers.a]\ncommand = \"a\"\nenv = { MODE = \"fast\" }\n".to_owned(), false),
+        ("[servers.a]\ncommand = \"a\"\nenv = { A_TOKEN = \"t\" }\n".to_owned(), true),
+        (
+            "[servers.a]\nenabled = false\ncommand = \"a\"\nargs = [\"--token\", \"${secret:a}\"]\n\
+             env = { X = \"${secret:a}\", A_TOKEN = \"t-${KEY}\", U = \"https://u:${KEY}@h/?key=${secret:a}\" }\n"
+                .to_owned(),
+            false,
+        ),
+        (
+            "[servers.a]\ncommand = \"a\"\nenv = { URL = \"redis://u:pw@h\" }\n".to_owned(),
+            true,
+        ),
     ] {
         place.write_private("tollbridge.toml", &text);
         set(&place, "tollbridge.toml", 0o644);
-        let ran = place.run(&["check"]).await;
-        assert!(!ran.stderr.contains(warning), "{ran:?}");
+        let mut command = place.command(&["check"]);
+        command.env("KEY", "4f6c1d0a9b8e7f3c2d5a6b1e0f9c8d7a").env("S", "s");
+        let ran = finish(command).await;
+        assert_eq!(ran.stderr.contains(warning), is_warned, "{text}: {ran:?}");
     }
     for mode in [0o602, 0o666] {
         set(&place, "tollbridge.toml", mode);

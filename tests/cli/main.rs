@@ -3,6 +3,7 @@
 mod call;
 mod check;
 mod child_processes;
+mod client_certificates;
 mod config_errors;
 mod config_export;
 mod confinement;

@@ -264,7 +264,7 @@ async fn a_renewed_certificate_is_said_to_be_taken() {
     serving.says("config reloaded: no changes").await;
     fs::write(place.file("cert.pem"), "").expect("written");
     serving
-        .says("cert.pem: the file contains no PEM certificate")
+        .says("the file of `tls.cert` contains no PEM certificate")
         .await;
     renew();
     serving
@@ -284,12 +284,28 @@ async fn a_renewed_certificate_is_said_to_be_taken() {
         .says("config reloaded: certificate reloaded: tls")
         .await;
     serving.end(Signal::TERM).await;
-    let place = Place::new("[tls]\ncert = \"cert.pem\"\nkey = \"cert.pem\"\n");
-    fs::write(place.file("cert.pem"), "garbage\n").expect("written");
-    let refused = place.run(&["check"]).await;
-    assert_eq!(refused.code, Some(2), "{refused:?}");
-    let expect = "cert.pem: the file contains no PEM certificate";
-    assert!(refused.stderr.contains(expect), "{refused:?}");
+    for (key, line) in [("cert", 2), ("client_ca", 4)] {
+        place.write_private(
+            "tollbridge.toml",
+            "[tls]\ncert = 'cert.pem'\nkey = 'key.pem'\nclient_ca = 'ca.pem'\n",
+        );
+        for file in ["cert.pem", "ca.pem"] {
+            fs::write(place.file(file), "-----BEGIN CERTIFICATE-----\n").expect("written");
+        }
+        fs::write(
+            place.file(if key == "cert" { "cert.pem" } else { "ca.pem" }),
+            "garbage\n",
+        )
+        .expect("written");
+        let refused = place.run(&["check"]).await;
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        let why = format!("the file of `tls.{key}` contains no PEM certificate");
+        let at = format!("--> tollbridge.toml:{line}:");
+        assert!(
+            refused.stderr.contains(&why) && refused.stderr.contains(&at),
+            "{refused:?}"
+        );
+    }
 }
 
 /// Open descriptors of a process.

@@ -261,6 +261,13 @@ async fn another_key_changes_nothing() {
         assert!(!ran.all().contains(&other), "{ran:?}");
     }
     assert_eq!(with_key(KEY, "", &["check"]).await.code, Some(0));
+    let elsewhere = "listen = 1\n[secrets]\nkey_file = 'gone.key'\n";
+    place.write_private("shown.toml", elsewhere);
+    let shown = place.run(&["check", "--config", "shown.toml"]).await;
+    assert!(
+        shown.stderr.contains("key_file = 'gone.key'"),
+        "a path is no secret: {shown:?}"
+    );
     let short = with_key("short", "x", &["secret", "set", "a"]).await;
     assert!(short.stderr.contains("has 5 bytes"), "{short:?}");
     // Who has lost the key begins anew.
@@ -268,6 +275,58 @@ async fn another_key_changes_nothing() {
     assert_eq!(removed.code, Some(0), "{removed:?}");
     set(&place, "team/token", "new").await;
     assert_eq!(place.run(&["check"]).await.code, Some(0));
+}
+
+/// Whoever lost the key of the store is told so, and finds no other in its place.
+#[tokio::test]
+async fn a_lost_key_of_the_store_is_not_replaced() {
+    let place = Place::new(PROGRAMS);
+    set(&place, "team/token", "hunter2").await;
+    let key = place.file("data/secret.key");
+    let kept = fs::read(&key).expect("it was made");
+    fs::remove_file(&key).expect("removed");
+    for args in [
+        &["secret", "list"][..],
+        &["secret", "set", "a"],
+        &["check"],
+        &["agents", "list"],
+        &["serve", "--listen", "127.0.0.1:0"],
+    ] {
+        let ran = place.run_with("x", args).await;
+        assert_ne!(ran.code, Some(0), "{args:?}: {ran:?}");
+        assert!(
+            ran.stderr.contains("/data/secret.key is missing")
+                && ran.stderr.contains("Restore it from the backup"),
+            "{args:?}: {ran:?}"
+        );
+        assert!(!key.exists(), "{args:?}");
+    }
+    place.write_private("data/secret.key", "");
+    fs::write(&key, kept).expect("written");
+    assert_eq!(place.run(&["check"]).await.code, Some(0));
+}
+
+/// What can be read without the key is listed without it.
+#[tokio::test]
+async fn secrets_are_listed_without_their_key() {
+    let place = Place::new("secrets.key_file = 'key'");
+    place.write_private("key", KEY);
+    set(&place, "team/token", "hunter2").await;
+    let file = place.file("key");
+    for (prepare, why) in [
+        ("rm key", "cannot be read: No such file"),
+        ("cp /dev/null key", "has 0 bytes"),
+        ("printf %040d 0 > key", "is not the one that the secrets in"),
+        ("chmod 644 key", "mode 0644"),
+    ] {
+        place.write_private("key", KEY);
+        finish(place.shell(prepare)).await;
+        let ran = place.run(&["secret", "list"]).await;
+        assert_eq!(ran.code, Some(1), "{prepare}: {ran:?}");
+        assert!(ran.stdout.contains("team/token"), "{prepare}: {ran:?}");
+        assert!(ran.stderr.contains(why), "{prepare}: {ran:?}");
+        drop(fs::remove_file(&file));
+    }
 }
 
 /// A credential comes before a file, a file before a variable.

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use crate::config::node::Node;
 pub(in crate::config) use secret_names::sounds_secret;
-use secret_names::{Secrecy, is_credential_kind, secrecy};
+use secret_names::{Secrecy, is_credential_kind, is_open_setting, names_secret, secrecy};
 pub(in crate::config) use secret_words::is_generated;
 use secret_words::{
     first_secret_at, generated_start, is_reference, reference_len, secret_offsets, url_secrets,
@@ -25,6 +25,19 @@ pub(crate) const MASK: &str = "***";
 #[derive(Debug, Default)]
 pub(in crate::config) struct HiddenRanges {
     ranges: Vec<Range<usize>>,
+    /// Whether nothing is hidden to be on the safe side: no variable or header whose name and value look harmless,
+    /// and no text that refers to the secret.
+    is_lenient: bool,
+}
+
+/// Whether there is a secret in `text`, which was read as `node`, and not only what may be one.
+pub(in crate::config) fn has_secret(node: &Node, text: &str) -> bool {
+    let mut hidden = HiddenRanges {
+        is_lenient: true,
+        ..HiddenRanges::default()
+    };
+    hidden.add_secrets(node, text);
+    !hidden.ranges.is_empty()
 }
 
 impl HiddenRanges {
@@ -51,6 +64,41 @@ impl HiddenRanges {
                 Secrecy::Public => {}
                 Secrecy::ByKey => self.add_secrets(&entry.node, text),
                 Secrecy::All => self.add_values(&entry.node, text),
+                Secrecy::Credentials => self.add_credentials(&entry.node, text),
+                Secrecy::Named if self.is_lenient => self.add_named(&entry.node, text),
+                Secrecy::Named => self.add_values(&entry.node, text),
+            }
+        }
+    }
+
+    /// Hides the values of a section about credentials, but for settings that say nothing secret.
+    fn add_credentials(&mut self, node: &Node, text: &str) {
+        let Some(settings) = node.as_table() else {
+            return self.add_values(node, text);
+        };
+        for (key, entry) in settings {
+            let node = &entry.node;
+            if is_open_setting(key, node) {
+                self.add_secrets(node, text);
+            } else if matches!(&**key, "idp" | "login") {
+                self.add_credentials(node, text);
+            } else {
+                self.add_values(node, text);
+            }
+        }
+    }
+
+    /// Hides the values of variables or headers that look secret.
+    fn add_named(&mut self, node: &Node, text: &str) {
+        let Some(values) = node.as_table() else {
+            return self.add_secrets(node, text);
+        };
+        for (name, entry) in values {
+            let value = entry.node.as_text().unwrap_or_default();
+            if names_secret(name, value) || is_generated(value) {
+                self.add_values(&entry.node, text);
+            } else {
+                self.add_secrets(&entry.node, text);
             }
         }
     }
@@ -58,6 +106,9 @@ impl HiddenRanges {
     /// Hides what is written in `range` from the first secret on, if it reads as a command line.
     fn add_command_line(&mut self, range: Range<usize>, text: &str) {
         let written = text.get(range.clone()).unwrap_or_default();
+        if self.is_lenient && written.contains("${") {
+            return;
+        }
         let written = written.trim_end_matches(['"', '\'']);
         if let Some(start) = first_secret_at(written) {
             self.add(range.start + start..range.start + written.len(), text);
@@ -87,6 +138,9 @@ impl HiddenRanges {
         let Some(written) = text.get(range.clone()) else {
             return;
         };
+        if self.is_lenient && written.contains("${") {
+            return;
+        }
         let quotes = written.len() >= 2
             && written.starts_with(['"', '\''])
             && written.chars().next() == written.chars().next_back();
@@ -117,7 +171,9 @@ impl HiddenRanges {
     /// Hides what is secret in the URLs written in `range`.
     fn add_urls(&mut self, range: Range<usize>, text: &str) {
         let written = text.get(range.clone()).unwrap_or_default();
+        let is_lenient = self.is_lenient;
         let secrets = url_secrets(written).into_iter();
+        let secrets = secrets.filter(|it| !is_lenient || !written[it.clone()].contains("${"));
         let moved = secrets.map(|it| range.start + it.start..range.start + it.end);
         self.ranges.extend(moved);
     }

@@ -331,11 +331,6 @@ impl ConfigTexts {
         change(hidden, text);
     }
 
-    /// Whether any part of the source `source` is hidden.
-    pub(in crate::config) fn hides_anything(&self, source: usize) -> bool {
-        self.list[source].hidden.hides(&(0..usize::MAX))
-    }
-
     /// Hides every value below `node`, each in the source it stands in.
     pub(in crate::config) fn hide_values(&mut self, node: &Node) {
         if node.is_leaf() {

@@ -18,6 +18,7 @@ use crate::{
 
 mod agents;
 mod arguments;
+mod certificates;
 mod scan;
 mod workspaces;
 

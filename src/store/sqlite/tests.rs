@@ -322,6 +322,58 @@ async fn rows_of_before_are_signed_once() {
     assert_eq!(counts().await, (0, 2), "the key was lost");
 }
 
+/// Where rows need the key that is gone no other is made, whoever opens the store.
+#[tokio::test]
+async fn a_key_that_rows_need_is_not_made_anew() {
+    for row in [
+        "INSERT INTO agents (id, name, enabled, admin, terms, created_ms, mac) \
+         VALUES (x'01', 'a', 1, 0, '{}', 0, x'02')",
+        "INSERT INTO keys (id, agent, hash, prefix, created_ms, mac) \
+         VALUES ('k', x'01', x'03', 'p', 0, x'02')",
+        "INSERT INTO sealing_keys \
+         VALUES ('secrets', x'01', 'the file secret.key of the data directory', 0)",
+        "INSERT INTO config_entries VALUES ('servers', 'a', '{}', 0, 0, x'01')",
+    ] {
+        let parent = tempfile::tempdir().unwrap();
+        let store = Sqlite::open(parent.path()).await.unwrap();
+        let written = sqlx::raw_sql(row).execute(&store.durable).await;
+        written.unwrap_or_else(|error| panic!("{row}: {error}"));
+        store.close().await;
+        let key = parent.path().join(KEY_FILE);
+        let kept = fs::read(&key).unwrap();
+        fs::remove_file(&key).unwrap();
+        for opened in [
+            Sqlite::open(parent.path()).await,
+            Sqlite::open_unchanged(parent.path(), SECRETS_SINCE).await,
+        ] {
+            assert!(
+                matches!(opened, Err(StoreError::KeyMissing { .. })),
+                "{row}: {opened:?}"
+            );
+        }
+        assert!(!key.exists() && !parent.path().join(NEW_KEY_FILE).exists());
+        fs::write(&key, kept).unwrap();
+        fs::set_permissions(&key, Permissions::from_mode(0o600)).unwrap();
+        Sqlite::open(parent.path()).await.unwrap();
+    }
+    // Secrets that another key seals, and rows without a MAC, need none.
+    let parent = tempfile::tempdir().unwrap();
+    let store = Sqlite::open(parent.path()).await.unwrap();
+    let rows = "INSERT INTO sealing_keys VALUES ('secrets', x'01', 'the file /etc/key', 0); \
+                INSERT INTO agents (id, name, enabled, admin, terms, created_ms) \
+                VALUES (x'01', 'a', 1, 0, '{}', 0)";
+    sqlx::raw_sql(rows).execute(&store.durable).await.unwrap();
+    store.close().await;
+    let key = parent.path().join(KEY_FILE);
+    fs::remove_file(&key).unwrap();
+    Sqlite::open_unchanged(parent.path(), SECRETS_SINCE)
+        .await
+        .unwrap();
+    assert!(!key.exists());
+    Sqlite::open(parent.path()).await.unwrap();
+    assert!(key.exists());
+}
+
 /// SQLite ends a transaction that meets a full disk by itself, which sqlx does not notice.
 #[tokio::test]
 async fn a_full_disk_is_over_once_there_is_room() {

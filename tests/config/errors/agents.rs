@@ -2,7 +2,7 @@
 
 use insta::assert_snapshot;
 
-use crate::support::toml;
+use crate::support::{toml, warnings};
 
 #[test]
 fn names_ids_and_teams() {
@@ -272,4 +272,35 @@ fn workspaces() {
     let named = toml("[workspaces.\"a b\"]\n[workspaces.agent_x]\n");
     assert!(named.contains("` ` is not allowed in a name"), "{named}");
     assert!(named.contains("do not begin with `agent_`"), "{named}");
+}
+
+#[test]
+fn certificates_that_never_match() {
+    let text = r#"
+        [tls]
+        cert = "a"
+        key = "b"
+        client_ca = "c"
+        [governance]
+        auth = ["keys", "mtls"]
+        [agents.a]
+        certificates = ["CN=ci,O=Example", "O = Example, CN = ci", "*.ci.example.com"]
+    "#;
+    let warned = warnings(&[], &[("tollbridge.toml", text)]);
+    assert_snapshot!(warned, @r#"
+    warning: `agents.a.certificates[1]` matches no certificate
+     --> tollbridge.toml:8:36
+      |
+    8 | certificates = ["CN=ci,O=Example", "O = Example, CN = ci", "*.ci.example.com"]
+      |                                    ^^^^^^^^^^^^^^^^^^^^^^ not the form of RFC 4514
+      |
+      = help: write "CN=ci,O=Example": the most specific part first, without spaces
+    "#);
+    let unused = text.replace(", \"mtls\"", "");
+    let warned = warnings(&[], &[("tollbridge.toml", &unused)]);
+    let first = warned.lines().next();
+    assert_eq!(
+        first,
+        Some("warning: `agents.a.certificates` has no effect")
+    );
 }

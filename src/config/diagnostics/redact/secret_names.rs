@@ -56,6 +56,37 @@ pub(super) fn is_credential_kind(node: &Node) -> bool {
         .is_some_and(|kind| closest(kind, kinds).is_some())
 }
 
+/// Whether `key` is a setting about credentials whose value, which `node` has, is no credential itself.
+pub(super) fn is_open_setting(key: &str, node: &Node) -> bool {
+    const OPEN: [&str; 19] = [
+        "access_token_lifetime",
+        "audience",
+        "client_id",
+        "client_id_metadata_documents",
+        "exec",
+        "grant",
+        "issuer",
+        "key_file",
+        "mode",
+        "name",
+        "per_user",
+        "private_key",
+        "refresh_grace",
+        "refresh_token_lifetime",
+        "registration",
+        "registration_lifetime",
+        "registrations_max",
+        "scopes",
+        "token_url",
+    ];
+    // Somebody may put the key itself where its file is to be named.
+    let is_key = node.as_text().is_some_and(|text| text.contains("-----"));
+    match key {
+        "type" => is_credential_kind(node),
+        key => OPEN.contains(&key) && !is_key,
+    }
+}
+
 /// How secret the values below a key are.
 pub(super) enum Secrecy {
     /// They never are.
@@ -64,11 +95,15 @@ pub(super) enum Secrecy {
     ByKey,
     /// All of them are.
     All,
+    /// All of them are, but for settings.
+    Credentials,
+    /// All of them may be, and have names that say so.
+    Named,
 }
 
 /// Whether what is called `name` is most likely secret, wherever it stands.
 pub(in crate::config) fn sounds_secret(name: &str) -> bool {
-    matches!(secrecy(name), Secrecy::All)
+    !matches!(secrecy(name), Secrecy::Public | Secrecy::ByKey)
 }
 
 /// Judges `key` by its name alone, wherever it stands.
@@ -76,18 +111,9 @@ pub(super) fn secrecy(key: &str) -> Secrecy {
     /// Sections whose keys sound like secrets and are none: `limits.headers` is a size,
     /// `governance.auth` a word, and classes of a scan are called `api_key` or `password`.
     const NONE: [&str; 3] = ["governance", "limits", "scan"];
-    const WHOLE: [&str; 10] = [
-        "auth",
-        "authentication",
-        "bearer",
-        "env",
-        "environment",
-        "headers",
-        "keys",
-        "oauth",
-        "pass",
-        "pwd",
-    ];
+    const CREDENTIALS: [&str; 3] = ["auth", "oauth", "secrets"];
+    const NAMED: [&str; 3] = ["env", "environment", "headers"];
+    const WHOLE: [&str; 5] = ["authentication", "bearer", "keys", "pass", "pwd"];
     const PART: [&str; 7] = [
         "apikey",
         "authorization",
@@ -104,6 +130,10 @@ pub(super) fn secrecy(key: &str) -> Secrecy {
         .to_lowercase();
     if NONE.contains(&plain.as_str()) {
         Secrecy::Public
+    } else if CREDENTIALS.contains(&plain.as_str()) {
+        Secrecy::Credentials
+    } else if NAMED.contains(&plain.as_str()) {
+        Secrecy::Named
     } else if WHOLE.contains(&plain.as_str()) || PART.iter().any(|part| plain.contains(part)) {
         Secrecy::All
     } else {

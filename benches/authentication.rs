@@ -15,7 +15,7 @@ use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
 use rustix::time::{ClockId, clock_gettime};
 use tollbridge::{
     auth::{
-        AgentDirectory, Credentials, MERGED_ROUTE, ResourceUrl,
+        AgentDirectory, Credentials, MERGED_ROUTE, ResourceUrl, TokenValidity,
         token::{Scopes, TokenRejection, TokenSubject, TokenVerifier, VerifiedToken},
     },
     clock,
@@ -51,6 +51,7 @@ impl TokenVerifier for Trusting {
             client: None,
             grant: None,
             expires: clock::now() + jiff::SignedDuration::from_hours(1),
+            validity: TokenValidity::default(),
         };
         std::future::ready(Some(Ok(verified))).boxed()
     }

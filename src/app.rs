@@ -192,7 +192,7 @@ impl GatewayCore {
         if !drained && !self.aborting.is_cancelled() {
             tracing::warn!(
                 calls = cut_off,
-                "drain timed out (`drain_timeout`); aborting running calls"
+                "drain timed out (`drain_timeout`); cutting off running calls"
             );
         }
         self.closing.cancel();
@@ -204,7 +204,7 @@ impl GatewayCore {
         };
         if !finished && !self.aborting.is_cancelled() {
             tracing::warn!(
-                "shutdown timed out after {STOP_TIMEOUT:?}; aborting the remaining \
+                "shutdown timed out after {STOP_TIMEOUT:?}; cutting off the remaining \
                 tasks"
             );
         }

@@ -34,7 +34,7 @@ pub use self::{
     error::{AuthError, KeyRejection, RefusedRequest},
     resource::{MERGED_ROUTE, ResourceUrl, audience_covers, route_url},
     user::User,
-    validity::{AgentValidity, CredentialLifetime},
+    validity::{AgentValidity, CredentialLifetime, TokenValidity},
 };
 use self::{
     grant_agents::GrantAgents,

@@ -233,7 +233,7 @@ async fn drain_exit_code(
     let drained = tokio::select! {
         drained = &mut stop => drained,
         () = again => {
-            tracing::warn!("stopping immediately; aborting running calls");
+            tracing::warn!("stopping immediately; cutting off running calls");
             abort.cancel();
             // A log that was not closed would look like that of a crash.
             drop(timeout(ABORT_TIMEOUT, stop).await);

@@ -25,6 +25,7 @@ use super::{
     storage::ConfigInput,
 };
 use crate::{
+    clock,
     config::{self, Config, ConfigErrors, LoadedConfig},
     config_change::EntryChange,
     task::Tasks,
@@ -50,6 +51,8 @@ pub struct ConfigSource {
     announce: Box<Announce>,
     /// The files as they were before the config was first read.
     initial: FileStates,
+    /// When that was.
+    created: SystemTime,
 }
 
 type Load = dyn Fn(Option<EntryChange>) -> Result<LoadedConfig, ConfigErrors> + Send + Sync;
@@ -78,12 +81,14 @@ impl ConfigSource {
         files: Vec<PathBuf>,
         load: impl Fn(Option<EntryChange>) -> Result<LoadedConfig, ConfigErrors> + Send + Sync + 'static,
     ) -> Self {
+        let created = SystemTime::from(clock::now());
         let initial = stat_files(&files, &FileStates::new());
         Self {
             files,
             load: Box::new(load),
             announce: Box::new(|_| {}),
             initial,
+            created,
         }
     }
 
@@ -241,6 +246,13 @@ async fn watch_config(
     // The files that the config names are followed from now on.
     let mut known = stat_all_files(&source, &reloader, &last, &source.initial).await;
     known.extend(source.initial.clone());
+    for (file, state) in &mut known {
+        let is_newer = |stamp: FileStamp| stamp.modified >= source.created;
+        if !source.initial.contains_key(file) && state.stamp.is_some_and(is_newer) {
+            // It was read before that or after it: nobody knows.
+            *state = FileState::default();
+        }
+    }
     let mut stored = reloader.config_input();
     last.blank = blank_files(&known, known.keys()).collect();
     let mut tick = interval(POLL_INTERVAL);

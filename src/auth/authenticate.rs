@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 use super::{
     API_KEY_HEADER, Agent, AgentDirectory, AuthError, CredentialLifetime, KeyRejection,
-    PeerCertificate, ResourceUrl,
+    PeerCertificate, ResourceUrl, TokenValidity,
     match_rules::has_group_overage,
     roster::{Roster, is_expired},
     token::{Scopes, TokenRejection, TokenSubject, VerifiedToken},
@@ -51,6 +51,8 @@ pub struct Identity {
     pub scopes: Option<Arc<Scopes>>,
     /// When the time of the token passes.
     pub expires: Option<Timestamp>,
+    /// Whether the token was revoked since.
+    pub(super) token: TokenValidity,
 }
 
 impl Identity {
@@ -60,6 +62,7 @@ impl Identity {
         CredentialLifetime {
             expires: self.expires,
             grant: grant.cloned(),
+            token: self.token.clone(),
         }
     }
 
@@ -80,6 +83,7 @@ impl From<Arc<Agent>> for Identity {
             agent,
             scopes: None,
             expires: None,
+            token: TokenValidity::default(),
         }
     }
 }
@@ -273,6 +277,7 @@ impl AgentDirectory {
                 agent,
                 scopes: Some(Arc::new(verified.scopes)),
                 expires: Some(verified.expires),
+                token: verified.validity,
             };
             self.tokens.insert(used, identity.clone(), generation);
             return Ok(identity);

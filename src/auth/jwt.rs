@@ -21,7 +21,7 @@ pub use self::{
     issuer_quirks::{IssuerQuirks, is_same_issuer},
 };
 use super::{
-    audience_covers,
+    TokenValidity, audience_covers,
     token::{Scopes, TokenRejection, TokenSubject, TokenVerifier, VerifiedToken},
 };
 use crate::{
@@ -145,6 +145,7 @@ impl TrustedIssuer {
             client: client.map(str::to_owned),
             grant: None,
             expires,
+            validity: TokenValidity::default(),
             subject: TokenSubject::Claims(claims),
         })
     }

@@ -8,6 +8,7 @@ use std::{collections::BTreeSet, fmt};
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 
+use super::TokenValidity;
 use crate::names::{AgentId, ProfileName};
 
 /// Knows the tokens of one kind of issuer.
@@ -33,6 +34,8 @@ pub struct VerifiedToken {
     pub grant: Option<String>,
     /// When its time passes.
     pub expires: Timestamp,
+    /// Whether it was revoked since; for ever valid where its issuer does not tell.
+    pub validity: TokenValidity,
 }
 
 /// Whose a token is.

@@ -89,9 +89,8 @@ mod tests {
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let later = "2026-01-01T01:00:00Z".parse().unwrap();
         let identity = Identity {
-            agent: Arc::new(Agent::anonymous()),
-            scopes: None,
             expires: Some(later),
+            ..Identity::from(Arc::new(Agent::anonymous()))
         };
         let used = |index: usize| TokenUse::new(&index.to_string(), resource("r"));
         let put = |index| cache.insert(used(index), identity.clone(), cache.generation());

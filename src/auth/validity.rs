@@ -60,6 +60,23 @@ impl AgentValidity {
     }
 }
 
+/// Whether an access token still counts, as who issued it says. Two tokens do not differ in it.
+#[derive(Clone, Debug, Default)]
+pub struct TokenValidity(CancellationToken);
+
+impl TokenValidity {
+    /// Ends what is under way by the token.
+    pub fn revoke(&self) {
+        self.0.cancel();
+    }
+}
+
+impl PartialEq for TokenValidity {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
 /// How long what was begun with the credential of a request may go on. A key has no end of its own.
 #[derive(Clone, Debug, Default)]
 pub struct CredentialLifetime {
@@ -67,6 +84,8 @@ pub struct CredentialLifetime {
     pub(super) expires: Option<Timestamp>,
     /// Cancelled when the grant behind the token is revoked.
     pub(super) grant: Option<CancellationToken>,
+    /// Ends when the token itself is revoked.
+    pub(super) token: TokenValidity,
 }
 
 impl CredentialLifetime {
@@ -92,6 +111,7 @@ impl CredentialLifetime {
             biased;
             () = expired => {}
             () = revoked => {}
+            () = self.token.0.cancelled() => {}
         }
     }
 }

@@ -16,14 +16,15 @@ use tokio::time::Instant;
 
 use crate::{
     auth::{
-        audience_covers,
+        TokenValidity, audience_covers,
         token::{Scopes, TokenRejection, TokenSubject, VerifiedToken},
     },
     lock::lock,
     store::TokenHash,
 };
 
-/// Tokens that are kept in memory; of more, those that expired go, or else all: they are read again.
+/// Tokens that are kept in memory; of more, those that expired go, or else all: they are read again, and streams
+/// that were opened with them end, since nobody could end them later.
 const KEPT_MAX: usize = 100_000;
 /// Texts that are known to be no tokens.
 const UNKNOWN_MAX: usize = 10_000;
@@ -40,6 +41,7 @@ pub(super) struct IssuedAccessToken {
     pub(super) scopes: Scopes,
     pub(super) resources: Vec<String>,
     pub(super) expires: Timestamp,
+    pub(super) validity: TokenValidity,
 }
 
 impl IssuedAccessToken {
@@ -65,6 +67,7 @@ impl IssuedAccessToken {
             client: Some(self.client.clone()),
             grant: Some(self.grant.clone()),
             expires: self.expires,
+            validity: self.validity.clone(),
         })
     }
 }
@@ -109,7 +112,10 @@ impl AccessTokens {
         if self.known.len() >= KEPT_MAX {
             self.known.retain(|_, token| now < token.expires);
             if self.known.len() >= KEPT_MAX {
-                self.known.clear();
+                self.known.retain(|_, token| {
+                    token.validity.revoke();
+                    false
+                });
             }
         }
         self.known.insert(hash, token);
@@ -136,7 +142,7 @@ impl AccessTokens {
         self.known.iter().map(|it| *it.key()).collect()
     }
 
-    /// Forgets the tokens that `keep` does not want, and gives them.
+    /// Forgets the tokens that `keep` does not want, ends what is under way by them, and gives them.
     pub(super) fn retain(
         &self,
         keep: impl Fn(&TokenHash, &IssuedAccessToken) -> bool,
@@ -146,6 +152,7 @@ impl AccessTokens {
         self.known.retain(|hash, token| {
             let is_kept = keep(hash, token);
             if !is_kept {
+                token.validity.revoke();
                 gone.push(token.clone());
             }
             is_kept

@@ -15,7 +15,10 @@ use super::{
     secret::{self, ACCESS_PREFIX, CODE_PREFIX, REFRESH_PREFIX},
 };
 use crate::{
-    auth::token::{Scopes, TokenRejection},
+    auth::{
+        TokenValidity,
+        token::{Scopes, TokenRejection},
+    },
     store::{StoredOAuthGrant, StoredToken, TokenExchange, TokenHash, TokenKind},
 };
 
@@ -316,6 +319,7 @@ impl AuthorizationServer {
             scopes: scope.clone(),
             resources,
             expires: access_expires,
+            validity: TokenValidity::default(),
         };
         self.access.insert(access, known, (now, generation));
         Ok(IssuedTokens {
@@ -409,6 +413,7 @@ impl AuthorizationServer {
             scopes: Scopes::parse(&known.body.scope),
             resources: known.body.resources,
             expires: known.body.expires,
+            validity: TokenValidity::default(),
         })
     }
 

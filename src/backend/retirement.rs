@@ -90,7 +90,7 @@ impl Backend {
         tokio::select! {
             drained = timeout(patience, self.service.leases.wait()) => if drained.is_err() {
                 let server = &self.name;
-                tracing::warn!(%server, "calls did not finish within {patience:?}; aborting them");
+                tracing::warn!(%server, "calls did not finish within {patience:?}; cutting them off");
             },
             () = self.connector.tasks.stop_token().cancelled() => {}
         }

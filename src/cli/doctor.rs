@@ -53,7 +53,7 @@ enum Command {
 struct DoctorOauth {
     /// URL of the MCP server or gateway. Default path: `/mcp`
     url: String,
-    /// Only as this client. May be repeated
+    /// Only as this client: claude, claude-code, chatgpt, vs-code, cursor or copilot. May be repeated
     #[arg(long, value_name = "NAME", value_parser = KnownClient::find)]
     client: Vec<&'static KnownClient>,
     /// The client id to use, as people enter one in their client where it cannot register itself

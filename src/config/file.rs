@@ -76,7 +76,7 @@ pub(super) struct ConfigFile {
     #[serde(with = "Time")]
     #[schemars(extend("x-min" = "0s"))]
     pub(super) first_list_wait: Duration,
-    /// How long running calls may finish after a stop is requested; then they are aborted.
+    /// How long running calls may finish after a stop is requested; then they are cut off.
     #[serde(with = "Time")]
     #[schemars(extend("x-min" = "0s"))]
     pub(super) drain_timeout: Duration,

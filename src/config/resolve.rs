@@ -11,9 +11,8 @@ use std::{
 };
 
 use super::{
-    Authentication, Config, DisplayOnly, Egress, EgressTarget, EntryOrigins, InvalidLogFilter,
-    Listen, LoadScope, LogConfig, SecretKeyPlace, SecretUse, Secrets, SocketConfig, Tls,
-    check_log_filter,
+    Config, DisplayOnly, Egress, EgressTarget, EntryOrigins, InvalidLogFilter, Listen, LoadScope,
+    LogConfig, SecretKeyPlace, SecretUse, Secrets, SocketConfig, Tls, check_log_filter,
     diagnostics::report::{ConfigTexts, Diagnostic, Diagnostics},
     file,
     file_access::FileAccess,
@@ -81,8 +80,6 @@ pub(super) fn config(
     }
     resolver.add_workspace_members(&file.workspaces, &mut file.agents.by_name, &root);
     let known = (&file.agents.by_name, &file.workspaces);
-    let auth = file.governance.as_ref();
-    let auth = auth.map_or(Authentication::ANONYMOUS, |it| it.auth);
     let names: Vec<String> = file.profiles.keys().cloned().collect();
     let servers = file.servers.values();
     let tags: Vec<String> = servers.flat_map(|it| it.server.tags.clone()).collect();
@@ -126,7 +123,7 @@ pub(super) fn config(
             (&file.agents.by_name, &names),
             &at("agents"),
         ),
-        agents: resolver.agents(file.agents.by_name, (auth, &names), &at("agents")),
+        agents: resolver.agents(file.agents.by_name, &names, &at("agents")),
         profiles: resolver.profiles(file.profiles, &tags, &at("profiles")),
         secrets: resolver.secrets(file.secrets, &at("secrets")),
         servers: resolver.servers(file.servers, file.locality.as_deref(), &at("servers")),

@@ -6,7 +6,7 @@ use rmcp::transport::auth::WWWAuthenticateParams;
 use tokio::sync::broadcast;
 
 use super::{AccessToken, GrantChange, GrantError, Grants, OAuthServer, Rejection, slot::Usable};
-use crate::store::{GrantOwner, GrantState};
+use crate::store::GrantOwner;
 
 /// The grants towards one server, as the config had it when its backend was made: one that takes its name later, with
 /// another URL, has others.
@@ -104,13 +104,9 @@ impl ServerGrants {
             let agent = agents.min_by_key(|agent| agent.0);
             return agent.map(GrantOwner::Agent).ok_or(GrantError::NeedsSignIn);
         }
-        let stored = grants.storage()?.store.grants.all_grants(None).await?;
-        let usable = stored
-            .into_iter()
-            .filter(|grant| server.has_made(grant) && grant.state == GrantState::Active);
-        let first = usable.min_by_key(|it| (it.key.owner != GrantOwner::Gateway, it.granted));
-        first
-            .map(|grant| grant.key.owner)
-            .ok_or(GrantError::NeedsSignIn)
+        let store = &grants.storage()?.store.grants;
+        let issuer = server.grant.issuer.as_deref();
+        let found = store.first_owner(&server.grant_resource(), issuer).await?;
+        found.ok_or(GrantError::NeedsSignIn)
     }
 }

@@ -28,7 +28,7 @@ use crate::{
 #[path = "../../tests/support/issuer.rs"]
 mod issuer;
 
-use issuer::{Behaviour, Issuer};
+use issuer::{Behaviour, Issuer, TestKey};
 
 const SERVER: &str = "http://127.0.0.1:9/mcp";
 const BROWSER: &str = "cookie of this browser";
@@ -251,6 +251,12 @@ async fn the_gateway_signs_who_it_is() {
     let key = jsonwebtoken::DecodingKey::from_ec_pem(public.as_bytes()).unwrap();
     bench.issuer.add_client_with_key("signer", key, &[]);
     bench.token(GrantOwner::Gateway).await.unwrap();
+    // A key of RSA takes its place: the issuer knows no other now, and is asked for another token.
+    let (private, public) = TestKey::rsa_pair();
+    std::fs::write(&path, private).unwrap();
+    bench.issuer.add_client_with_key("signer", public, &[]);
+    bench.wait(SignedDuration::from_hours(2));
+    bench.token(GrantOwner::Gateway).await.unwrap();
     std::fs::write(&path, "no key").unwrap();
     bench.wait(SignedDuration::from_hours(2));
     let error = bench.token(GrantOwner::Gateway).await.unwrap_err();
@@ -434,6 +440,23 @@ async fn whoever_comes_back_is_who_began_and_once() {
     let query = bench.visit(&bench.begin(owner).await.unwrap()).await;
     bench.wait(SignedDuration::from_mins(11));
     assert!(refused(&query, BROWSER).await.contains("not known"));
+}
+
+#[tokio::test]
+async fn a_token_that_ends_at_once_is_not_renewed_for_ever() {
+    let behaviour = Behaviour {
+        lifetime: 0,
+        ..Behaviour::default()
+    };
+    let bench = Bench::start(behaviour, PERSON).await;
+    let owner = agent(1);
+    bench.sign_in(owner).await;
+    let first = text(&bench.token(owner).await.unwrap());
+    for _ in 0..20 {
+        bench.wait(SignedDuration::from_secs(60));
+        assert_eq!(text(&bench.token(owner).await.unwrap()), first);
+    }
+    assert_eq!(bench.spent().len(), 0);
 }
 
 #[tokio::test]

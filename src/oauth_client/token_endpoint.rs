@@ -340,6 +340,8 @@ fn parse(url: &str, answer: &Response<Bytes>) -> Result<TokenResponse, TokenErro
     })
 }
 
+/// A lifetime; `None` for one that says nothing: with a token that ends before it can be sent, every call would ask
+/// for another one. What the server refuses is renewed all the same.
 fn to_seconds(value: &Value) -> Option<u64> {
     let text = || value.as_str()?.trim().parse::<f64>().ok();
     let seconds = value.as_f64().or_else(text)?;
@@ -349,7 +351,7 @@ fn to_seconds(value: &Value) -> Option<u64> {
         reason = "it is clamped, and fractions of seconds do not count"
     )]
     let seconds = seconds.clamp(0.0, f64::from(u32::MAX)) as u64;
-    Some(seconds)
+    Some(seconds).filter(|seconds| *seconds > 0)
 }
 
 fn to_scopes(value: &Value) -> Option<Vec<String>> {
@@ -411,7 +413,9 @@ mod tests {
             None,
         );
         check(r#"{"access_token":"t","expires_in":59.5}"#, Some(59), None);
-        check(r#"{"access_token":"t","expires_in":-5}"#, Some(0), None);
+        check(r#"{"access_token":"t","expires_in":1}"#, Some(1), None);
+        check(r#"{"access_token":"t","expires_in":0}"#, None, None);
+        check(r#"{"access_token":"t","expires_in":-5}"#, None, None);
         check(r#"{"access_token":"t","expires_in":null}"#, None, None);
         check(
             r#"{"access_token":"t","token_type":"bearer","scope":"a b"}"#,

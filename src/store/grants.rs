@@ -108,6 +108,14 @@ pub trait GrantStore: std::fmt::Debug + Send + Sync {
         owner: GrantOwner,
     ) -> BoxFuture<'a, Result<Vec<StoredGrant>, StoreError>>;
 
+    /// Who has an active grant towards `resource` of `issuer`, or of any issuer: the gateway, or else who signed in
+    /// first. A slash at the end of an issuer makes no other of it.
+    fn first_owner<'a>(
+        &'a self,
+        resource: &'a str,
+        issuer: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Option<GrantOwner>, StoreError>>;
+
     /// Every grant of `owner`; of everybody where there is none.
     fn all_grants(
         &self,

@@ -128,8 +128,7 @@ impl Sqlite {
         let read = read.await;
         looking.close().await;
         let doing = "reading the version of its schema";
-        let failed = |path: &Path, error| classify_error(path, doing, error);
-        let (application, found) = read.map_err(|error| failed(&path, error))?;
+        let (application, found) = read.map_err(|error| classify_error(&path, doing, error))?;
         let known = schema_version();
         if application != APPLICATION_ID {
             return Err(StoreError::NotOurDatabase { path });
@@ -142,19 +141,11 @@ impl Sqlite {
         }
         let (path, options) = prepare_files(data_dir)?;
         let durable = connect_durable(&path, &options).await?;
-        let key = match existing_key(data_dir)? {
-            Some(StoreKey { key, .. }) => key,
-            None => {
-                let held = durable.acquire().await;
-                let mut held = held.map_err(|error| failed(&path, error))?;
-                refuse_new_key(&path, found, &mut held).await?;
-                FileKey::generate().map_err(|error| StoreError::Directory {
-                    path: data_dir.to_owned(),
-                    source: error.into(),
-                })?
-            }
+        let signer = match existing_key(data_dir)? {
+            Some(StoreKey { key, .. }) => Signer::new(key),
+            None => unneeded_signer(&path, data_dir, found, &durable).await?,
         };
-        Ok(Self::from_parts(path, options, durable, Signer::new(key)))
+        Ok(Self::from_parts(path, options, durable, signer))
     }
 
     fn from_parts(
@@ -257,6 +248,23 @@ async fn store_key(
         key: FileKey::read_or_create(&data_dir.join(NEW_KEY_FILE))?,
         is_new: true,
     })
+}
+
+/// A signer with a key that is kept nowhere, for a store that needs none: under it no row has its MAC.
+async fn unneeded_signer(
+    path: &Path,
+    data_dir: &Path,
+    version: i64,
+    durable: &SqlitePool,
+) -> Result<Signer, StoreError> {
+    let held = durable.acquire().await;
+    let mut held = held.map_err(|error| classify_error(path, "opening it", error))?;
+    refuse_new_key(path, version, &mut held).await?;
+    let key = FileKey::generate().map_err(|error| StoreError::Directory {
+        path: data_dir.to_owned(),
+        source: error.into(),
+    })?;
+    Ok(Signer::new(key))
 }
 
 /// Fails where rows of the database, which has the schema `version`, are signed or sealed with a key that is gone:

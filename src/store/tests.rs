@@ -99,6 +99,10 @@ macro_rules! contract {
                 super::grants_are_kept_by_owner($open).await;
             }
             #[tokio::test]
+            async fn the_first_owner_of_a_grant_is_found() {
+                super::the_first_owner_of_a_grant_is_found($open).await;
+            }
+            #[tokio::test]
             async fn notes_about_issuers_are_taken_once() {
                 super::notes_about_issuers_are_taken_once($open).await;
             }
@@ -114,10 +118,9 @@ async fn sqlite() -> (Store, TempDir) {
     (store, directory)
 }
 
-async fn grants_are_kept_by_owner(open: impl AsyncFn() -> (Store, TempDir)) {
-    let (store, _directory) = open().await;
-    let grants = &store.grants;
-    let grant = |owner, issuer: &str, second| StoredGrant {
+/// A grant towards `https://a/mcp`, refreshed at that second.
+fn grant(owner: GrantOwner, issuer: &str, second: i64) -> StoredGrant {
+    StoredGrant {
         key: GrantKey {
             resource: "https://a/mcp".to_owned(),
             issuer: issuer.to_owned(),
@@ -129,7 +132,12 @@ async fn grants_are_kept_by_owner(open: impl AsyncFn() -> (Store, TempDir)) {
         refreshed: at(second),
         expires: Some(at(second + 60)),
         sealed: vec![1, 2, 3],
-    };
+    }
+}
+
+async fn grants_are_kept_by_owner(open: impl AsyncFn() -> (Store, TempDir)) {
+    let (store, _directory) = open().await;
+    let grants = &store.grants;
     let ada = GrantOwner::Agent(AgentId(Uuid::from_u128(1)));
     let of = |owner| grants.grants("https://a/mcp", owner);
     assert_eq!(of(ada).await.unwrap(), []);
@@ -162,6 +170,40 @@ async fn grants_are_kept_by_owner(open: impl AsyncFn() -> (Store, TempDir)) {
     grants.remove_all_grants().await.unwrap();
     assert_eq!(grants.all_grants(None).await.unwrap(), []);
     assert_eq!(grants.note(note).await.unwrap(), None);
+}
+
+async fn the_first_owner_of_a_grant_is_found(open: impl AsyncFn() -> (Store, TempDir)) {
+    let (store, _directory) = open().await;
+    let grants = &store.grants;
+    let agent = |number| GrantOwner::Agent(AgentId(Uuid::from_u128(number)));
+    let check = async |issuer, expect: Option<GrantOwner>| {
+        let first = grants.first_owner("https://a/mcp", issuer).await;
+        assert_eq!(first.unwrap(), expect, "{issuer:?}");
+    };
+    check(None, None).await;
+    let late = grant(agent(1), "https://other", 3);
+    let early = StoredGrant {
+        granted: at(0),
+        ..grant(agent(2), "https://other", 2)
+    };
+    let rejected = StoredGrant {
+        state: GrantState::Rejected,
+        granted: at(0),
+        ..grant(agent(3), "https://third", 2)
+    };
+    for grant in [&late, &early, &rejected] {
+        grants.put_grant(grant).await.unwrap();
+    }
+    check(None, Some(agent(2))).await;
+    check(Some("https://other/"), Some(agent(2))).await;
+    check(Some("https://third"), None).await;
+    let of_gateway = grant(GrantOwner::Gateway, "https://as/", 9);
+    grants.put_grant(&of_gateway).await.unwrap();
+    check(None, Some(GrantOwner::Gateway)).await;
+    check(Some("https://as"), Some(GrantOwner::Gateway)).await;
+    check(Some("https://other"), Some(agent(2))).await;
+    let elsewhere = grants.first_owner("https://b/mcp", None).await;
+    assert_eq!(elsewhere.unwrap(), None);
 }
 
 async fn notes_about_issuers_are_taken_once(open: impl AsyncFn() -> (Store, TempDir)) {

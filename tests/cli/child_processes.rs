@@ -65,7 +65,7 @@ async fn a_stop_that_cuts_a_call_off_says_so_and_leaves_no_children() {
         let words = if at_once {
             "stopping immediately"
         } else {
-            "drain timed out (`drain_timeout`); aborting running calls calls=1"
+            "drain timed out (`drain_timeout`); cutting off running calls calls=1"
         };
         assert!(ended.stderr.contains(words), "{after:?}: {ended:?}");
         let last = ended.stderr.trim_end().ends_with("stopped cut_off=1");

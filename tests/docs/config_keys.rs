@@ -172,7 +172,11 @@ impl<'s> Page<'s> {
             self.waiting.push_back((name, path.to_owned()));
         }
         let title = title(name);
-        format!("[{}](#{})", title.to_lowercase(), anchor(&title))
+        format!(
+            "[{}](#{})",
+            title.to_lowercase().replace("oauth", "OAuth"),
+            anchor(&title)
+        )
     }
 
     fn definition(&self, name: &str) -> &'s Value {
@@ -198,6 +202,7 @@ fn title(name: &str) -> String {
     let suffixes = ["Section", "Config"].into_iter();
     let name = suffixes.fold(name, |name, it| name.strip_suffix(it).unwrap_or(name));
     let mut title = String::new();
+    let name = name.replace("OAuth", "Oauth");
     for character in name.chars() {
         if character.is_uppercase() && !title.is_empty() {
             title.push(' ');
@@ -206,7 +211,7 @@ fn title(name: &str) -> String {
             title.push(character);
         }
     }
-    title
+    title.replace("Oauth", "OAuth").replace("oauth", "OAuth")
 }
 
 fn reference(schema: &Value) -> Option<&str> {

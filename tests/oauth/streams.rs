@@ -66,8 +66,8 @@ impl Standing {
     }
 }
 
-/// Another process revokes a grant: the streams of that end, whether its access token is still kept or not. Those of
-/// another client of the same agent go on.
+/// Another process revokes a grant, or an access token alone: the streams of that end. Those of another client of the
+/// same agent go on.
 #[tokio::test]
 async fn a_revoked_grant_ends_its_own_streams() {
     let signing = SignIns::new("").await;
@@ -79,10 +79,9 @@ async fn a_revoked_grant_ends_its_own_streams() {
         if is_token_gone {
             let hash = TokenHash::of(leaves.text("access_token"));
             assert!(signing.store.oauth.remove_token(hash).await.unwrap());
-            control_socket::notify_all(&data).await;
-            leaves.go_on().await;
+        } else {
+            assert!(signing.store.oauth.revoke_grant(&grant).await.unwrap());
         }
-        assert!(signing.store.oauth.revoke_grant(&grant).await.unwrap());
         control_socket::notify_all(&data).await;
         leaves.end().await;
         let token = leaves.text("access_token");
@@ -111,6 +110,32 @@ async fn who_signs_out_ends_no_streams_of_others() {
     assert_eq!(answer.status(), 200);
     leaves.end().await;
     stays.go_on().await;
+    signing.stop().await;
+}
+
+/// A client revokes one access token (RFC 7009): its streams end, and those of the next one go on.
+#[tokio::test]
+async fn a_revoked_access_token_ends_its_own_streams() {
+    let signing = SignIns::new("").await;
+    let mut leaves = Standing::new(&signing, "ann").await;
+    let refresh_token = leaves.text("refresh_token").to_owned();
+    let (status, next) = signing.refresh(&leaves.client, &refresh_token).await;
+    assert_eq!(status, 200, "{next}");
+    let next = next["access_token"].as_str().unwrap();
+    let mut open = open_stream(&signing.gateway.http().with_key(next)).await;
+    let (client, token) = (&leaves.client, leaves.text("access_token"));
+    let form = format!("client_id={client}&token={token}");
+    let headers = [("content-type", "application/x-www-form-urlencoded")];
+    let http = signing.gateway.http();
+    let answer = http.send("POST", "/oauth/revoke", &headers, form).await;
+    assert_eq!(answer.status(), 200);
+    leaves.end().await;
+    let token = leaves.text("access_token");
+    assert_eq!(signing.call_status(token, "/mcp").await, 401);
+    assert_eq!(signing.call_status(next, "/mcp").await, 200);
+    let ends = async { while open.next().await.is_some() {} };
+    let ended = timeout(Duration::from_millis(300), ends).await;
+    assert!(ended.is_err(), "the next token was not revoked");
     signing.stop().await;
 }
 

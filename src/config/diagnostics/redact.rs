@@ -63,10 +63,9 @@ impl HiddenRanges {
             match secrecy(key) {
                 Secrecy::Public => {}
                 Secrecy::ByKey => self.add_secrets(&entry.node, text),
-                Secrecy::All => self.add_values(&entry.node, text),
                 Secrecy::Credentials => self.add_credentials(&entry.node, text),
                 Secrecy::Named if self.is_lenient => self.add_named(&entry.node, text),
-                Secrecy::Named => self.add_values(&entry.node, text),
+                Secrecy::All | Secrecy::Named => self.add_values(&entry.node, text),
             }
         }
     }

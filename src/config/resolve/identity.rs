@@ -24,6 +24,10 @@ impl Resolver<'_> {
             return;
         };
         let (auth, at) = (governance.auth, root.child("governance").child("auth"));
+        for (name, agent) in &file.agents.by_name {
+            let at = root.child("agents").child(name).child("certificates");
+            self.check_certificates(&agent.certificates, auth, &at);
+        }
         let missing = |needs: bool, message: &str, help: &str| {
             let found = Diagnostic::error(message.to_owned()).at(at.span(), "set here");
             needs.then(|| found.help(help.to_owned()))

@@ -375,7 +375,7 @@ impl Drop for Hold {
             tracing::warn!(
                 account = %lease.account,
                 price = %self.price.to_decimal(),
-                "a call was aborted; its price is charged"
+                "a call was cut off; its price is charged"
             );
             self.finish(true);
         }

@@ -73,6 +73,27 @@ impl GrantStore for Sqlite {
         })
     }
 
+    fn first_owner<'a>(
+        &'a self,
+        resource: &'a str,
+        issuer: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Option<GrantOwner>, StoreError>> {
+        Box::pin(async move {
+            let owner: Option<Vec<u8>> = sqlx::query_scalar(
+                "SELECT owner FROM grants WHERE resource = ?1 AND state = 'active' \
+                 AND (?2 IS NULL OR rtrim(issuer, '/') = rtrim(?2, '/')) \
+                 ORDER BY owner <> ?3, granted_ms LIMIT 1",
+            )
+            .bind(resource)
+            .bind(issuer)
+            .bind(owner_column(GrantOwner::Gateway))
+            .fetch_optional(&self.reader)
+            .await
+            .map_err(|error| self.map_error("looking for who signed in", error))?;
+            Ok(owner.map(|owner| to_owner(&owner)))
+        })
+    }
+
     fn all_grants(
         &self,
         owner: Option<GrantOwner>,
@@ -180,18 +201,21 @@ fn owner_column(owner: GrantOwner) -> Vec<u8> {
     }
 }
 
-fn from_row(row: GrantRow) -> StoredGrant {
-    let (resource, issuer, owner, state, scopes, granted, refreshed, expires, sealed) = row;
-    let owner = if owner.is_empty() {
+fn to_owner(column: &[u8]) -> GrantOwner {
+    if column.is_empty() {
         GrantOwner::Gateway
     } else {
-        GrantOwner::Agent(AgentId(to_uuid(&owner)))
-    };
+        GrantOwner::Agent(AgentId(to_uuid(column)))
+    }
+}
+
+fn from_row(row: GrantRow) -> StoredGrant {
+    let (resource, issuer, owner, state, scopes, granted, refreshed, expires, sealed) = row;
     StoredGrant {
         key: GrantKey {
             resource,
             issuer,
-            owner,
+            owner: to_owner(&owner),
         },
         state: match state.as_str() {
             "active" => GrantState::Active,

@@ -1,6 +1,6 @@
 //! Keys that a scripted issuer signs with, and how it signs.
 
-use jsonwebtoken::{Algorithm, EncodingKey, Header, jwk::Jwk};
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, jwk::Jwk};
 use serde_json::{Map, Value};
 
 /// A key of an issuer, of which the JWKS has the public half.
@@ -26,6 +26,14 @@ impl TestKey {
             algorithm,
             private,
         }
+    }
+
+    /// A key of RSA, as a file of PEM has it, and what verifies its signatures.
+    pub(crate) fn rsa_pair() -> (&'static str, DecodingKey) {
+        let private = RSA_TEST_KEYS[0];
+        let key = EncodingKey::from_rsa_pem(private.as_bytes()).unwrap();
+        let jwk = Jwk::from_encoding_key(&key, Algorithm::RS256).unwrap();
+        (private, DecodingKey::from_jwk(&jwk).unwrap())
     }
 
     /// A JWT of `claims` with the header `typ`.

@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 
 use crate::{
     config::{
-        AgentConfig, Authentication, Role, Secret,
+        AgentConfig, Role, Secret,
         diagnostics::{report::Diagnostic, suggest},
         file,
         node::ValuePath,
@@ -25,11 +25,11 @@ const NAME_CHARS_MAX: usize = 64;
 const ANONYMOUS_NAME: &str = "anonymous";
 
 impl Resolver<'_> {
-    /// Resolves the agents, which authenticate by `auth`; `profiles` are the ones that they may name.
+    /// Resolves the agents; `profiles` are the ones that they may name.
     pub(in crate::config::resolve) fn agents(
         &mut self,
         agents: IndexMap<String, file::AgentSection>,
-        (auth, profiles): (Authentication, &[String]),
+        profiles: &[String],
         at: &ValuePath<'_>,
     ) -> IndexMap<String, AgentConfig> {
         let mut resolved = IndexMap::new();
@@ -38,7 +38,6 @@ impl Resolver<'_> {
             self.check_agent_name(&name, &at);
             self.check_team(agent.team.as_deref(), &at.child("team"));
             self.check_agent_keys(&agent.keys, &at.child("keys"));
-            self.check_certificates(&agent.certificates, auth, &at.child("certificates"));
             self.check_terms(&agent.terms, &at);
             let agent = AgentConfig {
                 id: self.agent_id(agent.id.as_deref(), &name, &at.child("id")),

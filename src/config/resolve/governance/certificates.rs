@@ -11,7 +11,7 @@ const ENCODED_ORDER: [&str; 6] = ["C", "ST", "L", "O", "OU", "CN"];
 
 impl Resolver<'_> {
     /// Warns of names that no certificate has, and of names that nobody looks at.
-    pub(super) fn check_certificates(
+    pub(in crate::config::resolve) fn check_certificates(
         &mut self,
         certificates: &[Glob],
         auth: Authentication,
@@ -50,8 +50,8 @@ fn rfc4514(written: &str) -> Option<String> {
         .collect();
     let mut parts = parts?;
     let ranks = parts.iter().filter_map(|(kind, _)| {
-        let is_kind = |known: &&str| known.eq_ignore_ascii_case(kind);
-        ENCODED_ORDER.iter().position(|known| is_kind(&known))
+        let mut known = ENCODED_ORDER.iter();
+        known.position(|known| known.eq_ignore_ascii_case(kind))
     });
     let ranks: Vec<usize> = ranks.collect();
     if ranks.first() < ranks.last() && ranks.is_sorted() {

@@ -63,7 +63,7 @@ pub enum KeyFault {
     /// It would never be good. Who asks mends it.
     #[error("the lifetime of the key must be greater than 0")]
     LifetimeZero,
-    /// Nobody looks at keys. The operator changes that.
+    /// Nobody looks at keys of agents without a role. The operator changes that.
     #[error("the config does not require keys: set `auth = \"keys\"` in `[governance]` first")]
     NotRequired,
     /// There is no key to be made. The operator mends the system.
@@ -209,17 +209,18 @@ pub fn check_terms(agent: &StoredAgent, config: &Config) -> Result<(), InvalidTe
     policy_set.validate(&Arc::new(Agent::from(agent.clone())))
 }
 
-/// Makes a key for `agent`, and what is kept of it; without a `lifetime` it has that of `config`.
+/// Makes a key for an agent with this role, and what is kept of it; without a `lifetime` it has that of `config`. Where
+/// clients need none, it still signs in to the admin API.
 ///
 /// # Errors
 /// Why there can be none.
 pub fn new_key(
-    agent: AgentId,
+    (agent, role): (AgentId, Role),
     lifetime: Option<KeyLifetime>,
     config: &Config,
     created: Timestamp,
 ) -> Result<(ApiKey, StoredKey), KeyFault> {
-    if config.governance.auth.allows_anonymous() {
+    if config.governance.auth.allows_anonymous() && role == Role::Agent {
         return Err(KeyFault::NotRequired);
     }
     if agent == AgentId::ANONYMOUS {

@@ -118,7 +118,8 @@ pub(super) async fn create(
     let store = store_of(&state)?;
     let lifetime = new.expires.as_deref().map(KeyLifetime::parse).transpose()?;
     let config = state.writer.running();
-    let (key, stored) = agent_change::new_key(agent.id, lifetime, &config, clock::now())?;
+    let (key, stored) =
+        agent_change::new_key((agent.id, agent.role), lifetime, &config, clock::now())?;
     let id = stored.id.as_str();
     if !run.dry_run {
         let until = agent_change::expiry_text(&stored);

@@ -314,7 +314,10 @@ impl EventParams {
 /// The time that `text`, which is given as `what`, says.
 pub(super) fn parse_time(what: &str, text: Option<&str>) -> Result<Option<Timestamp>, Problem> {
     let parsed = text.map(str::parse).transpose();
-    parsed.map_err(|error: jiff::Error| invalid(what, &error))
+    parsed.map_err(|error: jiff::Error| {
+        let why = format!("{error}; use RFC 3339, such as 2026-11-28T09:00:00Z");
+        invalid(what, &why)
+    })
 }
 
 fn invalid(what: &str, why: &dyn std::fmt::Display) -> Problem {

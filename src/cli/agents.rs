@@ -170,7 +170,7 @@ impl ChangeArgs {
         if let Some(hint) = terms::default_access_note(&agent, data_dir) {
             eprint(&hint);
         }
-        if !data_dir.requires_keys() {
+        if !data_dir.requires_keys() && agent.role == Role::Agent {
             eprint(
                 "this agent cannot be used over HTTP until `auth = \"keys\"` is set in \
                  `[governance]`\n",

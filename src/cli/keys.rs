@@ -105,8 +105,9 @@ impl KeysArgs {
 impl Create {
     async fn create(&self, data_dir: &DataDir) -> Result<ExitCode, CommandError> {
         let agent = data_dir.agent(&self.agent)?;
+        let whose = (agent.id, agent.role);
         let (key, stored) =
-            agent_change::new_key(agent.id, self.expires, &data_dir.config, clock::now())?;
+            agent_change::new_key(whose, self.expires, &data_dir.config, clock::now())?;
         let until = agent_change::expiry_text(&stored);
         let note = |event, detail, changes| AuditNote {
             event,

@@ -418,3 +418,20 @@ async fn a_workspace_admin_removes_no_agent_that_was_narrowed() {
     }
     api.stop().await;
 }
+
+/// Clients of a gateway that asks for no keys have none; who manages it needs one.
+#[tokio::test]
+async fn where_clients_need_no_keys_those_with_a_role_have_some() {
+    let api = TestApi::start("[governance]\nauth = \"anonymous\"\n").await;
+    add(&api, "reader-of-all", json!({ "role": "auditor" })).await;
+    add(&api, "bot", json!({})).await;
+    let (_, key) = key_of(&api, "reader-of-all").await;
+    assert_eq!(status_at(&api, &key, "/agents").await, StatusCode::OK);
+    let refused = api.send(Method::POST, "/agents/bot/keys", &json!({})).await;
+    assert_eq!(
+        refused.status,
+        StatusCode::UNPROCESSABLE_ENTITY,
+        "{refused:?}"
+    );
+    api.stop().await;
+}

@@ -354,6 +354,11 @@ async fn a_config_that_asks_for_no_keys_gets_none() {
         none.stderr.contains("the config does not require keys"),
         "{none:?}"
     );
+    // Who manages the gateway signs in there too.
+    let added = ok(&place, &["agents", "add", "root", "--role", "admin"]).await;
+    assert!(!added.stderr.contains("cannot be used"), "{added:?}");
+    let key = ok(&place, &["keys", "create", "root"]).await;
+    assert!(key.stdout.starts_with("tbk_"), "{key:?}");
     let shown = ok(&place, &["budget", "show"]).await;
     assert!(
         shown.stderr.contains("the config has no `[governance]`"),

@@ -28,6 +28,7 @@ mod secrets;
 mod server_actions;
 mod server_tools;
 mod servers;
+mod status;
 mod tools;
 mod trials;
 mod usage;
@@ -284,6 +285,7 @@ fn router() -> ApiRouter<Arc<ApiState>> {
         .merge(server_actions::routes())
         .merge(server_tools::routes())
         .merge(servers::routes())
+        .merge(status::routes())
         .merge(tools::routes())
         .merge(usage::routes())
         .merge(views::routes())

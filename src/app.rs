@@ -385,6 +385,7 @@ pub async fn start(
     });
     core.control.allow_sessions(&config.files);
     let admin_url = admin.as_ref().map(BoundListener::url);
+    core.control.allow_dashboard(&edge, admin_url.clone());
     if let Some(admin) = admin {
         let serving = admin.serve(Arc::clone(&edge), core.closing.clone());
         core.tasks.spawn("admin listener", serving);

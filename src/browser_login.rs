@@ -29,15 +29,54 @@ use crate::{
     store::GrantOwner,
 };
 
-/// How long somebody stays logged in.
+/// How long somebody stays logged in where they sign in to servers.
 pub const LOGIN_LIFETIME: Duration = Duration::from_secs(60 * 60);
+/// How long somebody stays logged in in the dashboard: a working day.
+pub const DASHBOARD_LIFETIME: Duration = Duration::from_secs(12 * 60 * 60);
+/// How long a code opens the dashboard.
+pub const DASHBOARD_CODE_LIFETIME: Duration = Duration::from_secs(5 * 60);
+/// Codes for the dashboard at a time; the one that ends first gives way.
+const DASHBOARD_CODES_MAX: usize = 64;
 /// Logins at a time; the one that ends first gives way.
 pub const LOGINS_MAX: usize = 4096;
 
-/// The name of the cookie where browsers speak TLS: with this prefix they take it from this host alone, over TLS.
-const COOKIE_SECURE: &str = "__Host-tollbridge";
-/// The same without TLS, which is for this machine.
-const COOKIE_PLAIN: &str = "tollbridge";
+/// The pages that know a browser by one cookie, and in which the same person is logged in.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum BrowserPages {
+    /// Where people sign in to servers and let clients in. Issuers and clients link there.
+    SignIn,
+    /// The dashboard. No other site leads into it logged in.
+    Dashboard,
+}
+
+impl BrowserPages {
+    /// The name of the cookie. Where browsers speak TLS they take one with this prefix from this host alone, over
+    /// TLS; without TLS is for this machine.
+    fn cookie_name(self, is_secure: bool) -> &'static str {
+        match (self, is_secure) {
+            (Self::SignIn, true) => "__Host-tollbridge",
+            (Self::SignIn, false) => "tollbridge",
+            (Self::Dashboard, true) => "__Host-tollbridge-dashboard",
+            (Self::Dashboard, false) => "tollbridge-dashboard",
+        }
+    }
+
+    /// Which requests that other sites make come with the cookie: links, or none.
+    fn same_site(self) -> &'static str {
+        match self {
+            Self::SignIn => "Lax",
+            Self::Dashboard => "Strict",
+        }
+    }
+
+    /// How long somebody stays logged in.
+    fn lifetime(self) -> Duration {
+        match self {
+            Self::SignIn => LOGIN_LIFETIME,
+            Self::Dashboard => DASHBOARD_LIFETIME,
+        }
+    }
+}
 
 /// Who uses a browser.
 #[derive(Clone, Debug)]
@@ -111,8 +150,10 @@ impl BrowserLogin {
 }
 
 /// The logins that last.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct BrowserLogins {
+    /// Where they are logged in.
+    pages: BrowserPages,
     /// By the hash of their cookie.
     logins: Mutex<HashMap<[u8; 32], KeptLogin>>,
 }
@@ -130,6 +171,14 @@ impl Expires for KeptLogin {
 }
 
 impl BrowserLogins {
+    /// None yet, for `pages`.
+    pub fn new(pages: BrowserPages) -> Self {
+        Self {
+            pages,
+            logins: Mutex::default(),
+        }
+    }
+
     /// Keeps a login, in place of the one of the browser with the cookie `before`: the cookie that the browser is
     /// known by from now on.
     ///
@@ -141,7 +190,7 @@ impl BrowserLogins {
         before: &BrowserCookie,
     ) -> Result<BrowserCookie, getrandom::Error> {
         let cookie = BrowserCookie::new()?;
-        let expires = Instant::now() + LOGIN_LIFETIME;
+        let expires = Instant::now() + self.pages.lifetime();
         let mut logins = lock(&self.logins);
         logins.remove(&before.hash());
         let kept = KeptLogin { login, expires };
@@ -182,8 +231,8 @@ impl BrowserCookie {
     }
 
     /// The one that a browser sends.
-    pub fn of(headers: &HeaderMap, is_secure: bool) -> Option<Self> {
-        let name = cookie_name(is_secure);
+    pub fn of(headers: &HeaderMap, pages: BrowserPages, is_secure: bool) -> Option<Self> {
+        let name = pages.cookie_name(is_secure);
         let lines = headers.get_all(COOKIE).iter();
         let lines = lines.filter_map(|line| line.to_str().ok());
         let mut pairs = lines.flat_map(|line| line.split(';'));
@@ -193,14 +242,14 @@ impl BrowserCookie {
         })
     }
 
-    /// Lets the browser that gets a response with `headers` keep it. No script reads it, and requests that other
-    /// sites make come without it, but for links.
-    pub fn set_in(&self, headers: &mut HeaderMap, is_secure: bool) {
-        let name = cookie_name(is_secure);
+    /// Lets the browser that gets a response with `headers` keep it for `pages`. No script reads it.
+    pub fn set_in(&self, headers: &mut HeaderMap, pages: BrowserPages, is_secure: bool) {
+        let name = pages.cookie_name(is_secure);
         let secure = if is_secure { "; Secure" } else { "" };
-        let (cookie, seconds) = (&self.0, LOGIN_LIFETIME.as_secs());
-        let value =
-            format!("{name}={cookie}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}");
+        let (cookie, seconds, same_site) = (&self.0, pages.lifetime().as_secs(), pages.same_site());
+        let value = format!(
+            "{name}={cookie}; Path=/; Max-Age={seconds}; HttpOnly; SameSite={same_site}{secure}"
+        );
         if let Ok(mut value) = HeaderValue::try_from(value) {
             value.set_sensitive(true);
             headers.insert(SET_COOKIE, value);
@@ -238,11 +287,71 @@ impl fmt::Debug for BrowserCookie {
     }
 }
 
-fn cookie_name(is_secure: bool) -> &'static str {
-    if is_secure {
-        COOKIE_SECURE
-    } else {
-        COOKIE_PLAIN
+/// One-time codes that open the dashboard as the operator, whom the command line knows.
+#[derive(Debug, Default)]
+pub struct DashboardCodes {
+    /// When each ends, by its hash.
+    codes: Mutex<HashMap<[u8; 32], CodeEnd>>,
+}
+
+#[derive(Debug)]
+struct CodeEnd(Instant);
+
+impl Expires for CodeEnd {
+    fn expires(&self) -> Instant {
+        self.0
+    }
+}
+
+impl DashboardCodes {
+    /// A new code, good once within [`DASHBOARD_CODE_LIFETIME`].
+    ///
+    /// # Errors
+    /// When the system has no random numbers.
+    pub fn add(&self) -> Result<String, getrandom::Error> {
+        let BrowserCookie(code) = BrowserCookie::new()?;
+        let (hash, end) = (
+            Sha256::digest(&code).into(),
+            Instant::now() + DASHBOARD_CODE_LIFETIME,
+        );
+        insert_bounded(
+            &mut lock(&self.codes),
+            hash,
+            CodeEnd(end),
+            DASHBOARD_CODES_MAX,
+        );
+        Ok(code)
+    }
+
+    /// Whether `code` is good, which it is no more.
+    pub fn take(&self, code: &str) -> bool {
+        let hash: [u8; 32] = Sha256::digest(code).into();
+        let found = lock(&self.codes).remove(&hash);
+        found.is_some_and(|CodeEnd(end)| end > Instant::now())
+    }
+}
+
+/// The fields of a form, or of a query.
+#[derive(Clone, Debug, Default)]
+pub struct FormFields(Vec<(String, String)>);
+
+impl FormFields {
+    /// Those of a body or query of `application/x-www-form-urlencoded`.
+    pub fn parse(encoded: &[u8]) -> Self {
+        let fields = url::form_urlencoded::parse(encoded);
+        Self(fields.into_owned().collect())
+    }
+
+    /// The field `name`; empty where there is none.
+    pub fn get(&self, name: &str) -> &str {
+        let found = self.0.iter().find(|(known, _)| known == name);
+        found.map_or("", |(_, value)| value)
+    }
+
+    /// All of them, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        let fields = self.0.iter();
+        fields.map(|(name, value)| (name.as_str(), value.as_str()))
     }
 }
 
@@ -290,7 +399,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn somebody_is_logged_in_in_one_browser_for_a_while() {
-        let (logins, directory) = (BrowserLogins::default(), directory());
+        let (logins, directory) = (BrowserLogins::new(BrowserPages::SignIn), directory());
         let before = cookie();
         let first = logins.open(login(1), &before).unwrap();
         assert!(logins.get(&before, &directory).is_none(), "a new cookie");
@@ -309,7 +418,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn so_many_logins_are_kept() {
-        let (logins, directory) = (BrowserLogins::default(), directory());
+        let (logins, directory) = (BrowserLogins::new(BrowserPages::SignIn), directory());
         let open = async |number| {
             tokio::time::advance(Duration::from_millis(1)).await;
             logins.open(login(number), &cookie()).unwrap()
@@ -326,7 +435,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_may_not_come_in_any_longer_is_logged_out() {
-        let (logins, directory) = (BrowserLogins::default(), directory());
+        let (logins, directory) = (BrowserLogins::new(BrowserPages::SignIn), directory());
         let mut agent = Agent::anonymous();
         agent.revocations += 1;
         let subject = TokenSubject::Agent(agent.id);
@@ -344,16 +453,30 @@ mod tests {
     #[test]
     fn cookies_are_for_this_site_and_no_script() {
         let made = cookie();
-        for (is_secure, start, end) in [
+        let (sign_in, dashboard) = (BrowserPages::SignIn, BrowserPages::Dashboard);
+        for (pages, is_secure, start, end) in [
             (
+                sign_in,
                 true,
                 "__Host-tollbridge=",
-                "; HttpOnly; SameSite=Lax; Secure",
+                "; Max-Age=3600; HttpOnly; SameSite=Lax; Secure",
             ),
-            (false, "tollbridge=", "; HttpOnly; SameSite=Lax"),
+            (sign_in, false, "tollbridge=", "; HttpOnly; SameSite=Lax"),
+            (
+                dashboard,
+                true,
+                "__Host-tollbridge-dashboard=",
+                "; Max-Age=43200; HttpOnly; SameSite=Strict; Secure",
+            ),
+            (
+                dashboard,
+                false,
+                "tollbridge-dashboard=",
+                "; HttpOnly; SameSite=Strict",
+            ),
         ] {
             let mut headers = HeaderMap::new();
-            made.set_in(&mut headers, is_secure);
+            made.set_in(&mut headers, pages, is_secure);
             let set = headers[SET_COOKIE].to_str().unwrap();
             assert!(set.starts_with(start) && set.ends_with(end), "{set}");
             assert!(
@@ -364,9 +487,29 @@ mod tests {
             let pair = set.split(';').next().unwrap();
             let sent = format!("a=b; {pair}; c=d");
             let sent = HeaderMap::from_iter([(COOKIE, sent.parse().unwrap())]);
-            assert_eq!(BrowserCookie::of(&sent, is_secure).unwrap().0, made.0);
-            assert!(BrowserCookie::of(&sent, !is_secure).is_none());
+            let found = BrowserCookie::of(&sent, pages, is_secure).unwrap();
+            assert_eq!(found.0, made.0);
+            assert!(BrowserCookie::of(&sent, pages, !is_secure).is_none());
+            let other = if pages == sign_in { dashboard } else { sign_in };
+            assert!(BrowserCookie::of(&sent, other, is_secure).is_none());
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_code_for_the_dashboard_is_good_once_and_for_a_while() {
+        let codes = DashboardCodes::default();
+        let (used, old) = (codes.add().unwrap(), codes.add().unwrap());
+        assert!(codes.take(&used));
+        assert!(!codes.take(&used), "once");
+        assert!(!codes.take("another"));
+        tokio::time::advance(DASHBOARD_CODE_LIFETIME).await;
+        assert!(!codes.take(&old), "for a while");
+        let first = codes.add().unwrap();
+        tokio::time::advance(Duration::from_millis(1)).await;
+        for _ in 0..DASHBOARD_CODES_MAX {
+            codes.add().unwrap();
+        }
+        assert!(!codes.take(&first), "so many at a time");
     }
 
     #[test]

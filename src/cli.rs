@@ -32,6 +32,7 @@ mod sign_ins;
 mod stdio;
 mod suggest;
 mod table;
+mod ui;
 mod url_target;
 mod usage_tips;
 
@@ -121,6 +122,8 @@ enum Command {
     SignIns(sign_ins::SignInsArgs),
     /// Run the gateway for one client on stdin and stdout
     Stdio(stdio::Stdio),
+    /// Print a link that opens the dashboard
+    Ui(ui::UiArgs),
     /// Show workspaces, and change those of the store
     Workspace(entries::WorkspaceArgs),
     /// Confine and start a program (run by the gateway itself)
@@ -164,6 +167,7 @@ pub fn run() -> ExitCode {
         Command::Serve(serve) => serve.run(),
         Command::SignIns(sign_ins) => sign_ins.run(),
         Command::Stdio(stdio) => stdio.run(),
+        Command::Ui(ui) => ui.run(),
         Command::Workspace(workspace) => workspace.run(),
         Command::Launcher { step } => launcher::run(&step),
     }

@@ -7,6 +7,7 @@
 //!   each answers once it has read the store again, so that a revoked key or a reset budget counts when
 //!   the command ends.
 //! - `status`: what `/status` says.
+//! - `dashboard`: the path of a one-time link that opens the dashboard as the operator, behind `link `.
 //! - `restart` and a [`RestartCommand`]: make the connections of a server anew.
 //! - `sign-in` and a [`SignInCommand`]: what `tollbridge login` and `logout` ask for, a [`SignInReport`].
 //! - `session` and a [`SessionRequest`]: after the answer, the stream is that of an MCP client on stdin
@@ -41,6 +42,9 @@ const IO_TIMEOUT: Duration = Duration::from_secs(5);
 /// What can be asked.
 const REFRESH_COMMAND: &str = "refresh";
 const STATUS_COMMAND: &str = "status";
+const DASHBOARD_COMMAND: &str = "dashboard";
+/// What a link stands behind in the reply.
+const LINK_REPLY: &str = "link ";
 const SESSION_COMMAND: &str = "session ";
 const SIGN_IN_COMMAND: &str = "sign-in ";
 const RESTART_COMMAND: &str = "restart ";
@@ -197,6 +201,8 @@ pub trait ControlCommands: Send + Sync {
     fn refresh(&self) -> impl Future<Output = Result<(), String>> + Send;
     /// What `/status` says, JSON on one line.
     fn status(&self) -> Result<String, String>;
+    /// A one-time link that opens the dashboard as the operator; or why there is none.
+    fn dashboard_link(&self) -> Result<String, String>;
     /// Makes the connections of a server anew; or says why not.
     fn restart(&self, command: &RestartCommand) -> Result<(), String>;
     /// Does what is asked about a sign-in; or says why not.
@@ -311,6 +317,9 @@ async fn handle_command(
         commands.status().unwrap_or_else(|error| error)
     } else if !peer.is_some_and(launcher::has_known_ancestry) {
         "it is not known who asks, so that there is no session".to_owned()
+    } else if line == DASHBOARD_COMMAND {
+        let link = commands.dashboard_link();
+        link.map_or_else(|reason| reason, |link| format!("{LINK_REPLY}{link}"))
     } else if let Some(command) = line.strip_prefix(RESTART_COMMAND) {
         let command = serde_json::from_str(command).map_err(|error| error.to_string());
         let restarted = command.and_then(|command| commands.restart(&command));
@@ -427,6 +436,21 @@ pub async fn ask_sign_in(
     None
 }
 
+/// A one-time link to the dashboard of each gateway that runs on `data_dir`; or why one has none.
+pub async fn dashboard_links(data_dir: &Path) -> Vec<Result<String, String>> {
+    let mut links = Vec::new();
+    let Ok(entries) = fs::read_dir(socket_dir(data_dir)) else {
+        return links;
+    };
+    for entry in entries.flatten() {
+        if let Ok(Ok(reply)) = timeout(IO_TIMEOUT, ask(&entry.path(), DASHBOARD_COMMAND)).await {
+            let link = reply.strip_prefix(LINK_REPLY).map(str::to_owned);
+            links.push(link.ok_or(reply));
+        }
+    }
+    links
+}
+
 /// Opens a session at the socket at `path`; `request` is the JSON of a [`SessionRequest`].
 ///
 /// # Errors
@@ -498,6 +522,10 @@ mod tests {
 
         fn status(&self) -> Result<String, String> {
             Ok("{}".to_owned())
+        }
+
+        fn dashboard_link(&self) -> Result<String, String> {
+            Ok("http://here/ui/login".to_owned())
         }
 
         fn restart(&self, command: &RestartCommand) -> Result<(), String> {

@@ -12,6 +12,7 @@ mod call_response;
 mod connections;
 mod correlation;
 mod cors;
+mod dashboard;
 mod legacy_sse;
 mod listener;
 mod media_types;
@@ -44,7 +45,7 @@ use crate::{
         jwt::ExternalMetadata, token::Scopes,
     },
     authorization_server::AuthorizationServer,
-    browser_login::BrowserLogins,
+    browser_login::{BrowserLogins, BrowserPages, DashboardCodes},
     config::{Config, Listen},
     limiter::ConnectionPermit,
     mcp::{
@@ -88,8 +89,11 @@ pub(crate) struct HttpEdge {
     request_log: RequestLog,
     /// The built-in authorization server; `None` without a store.
     oauth: Option<OAuthEdge>,
-    /// Who is logged in in browsers, for all pages.
+    /// Who is logged in in browsers, where people sign in.
     browser_logins: BrowserLogins,
+    /// The same in the dashboard.
+    dashboard_logins: BrowserLogins,
+    dashboard_codes: DashboardCodes,
     /// Where the gateway is managed; `None` where nothing can be changed.
     api: OnceLock<Api>,
     /// What another authorization server says of itself, where that issues the tokens.
@@ -112,7 +116,9 @@ impl HttpEdge {
         proxy.sign_ins().set_base(resource_server.public_url.base());
         let edge = Arc::new(Self {
             oauth: oauth.map(OAuthEdge::new),
-            browser_logins: BrowserLogins::default(),
+            browser_logins: BrowserLogins::new(BrowserPages::SignIn),
+            dashboard_logins: BrowserLogins::new(BrowserPages::Dashboard),
+            dashboard_codes: DashboardCodes::default(),
             api: OnceLock::new(),
             external_metadata: ArcSwapOption::from(ExternalMetadata::new(config).map(Arc::new)),
             proxy,
@@ -131,6 +137,15 @@ impl HttpEdge {
     /// Lets the gateway be managed by `api`; only the first counts.
     pub(crate) fn set_api(&self, api: Api) {
         drop(self.api.set(api));
+    }
+
+    /// The path of a link that opens the dashboard as the operator, once.
+    ///
+    /// # Errors
+    /// When the system has no random numbers.
+    pub(crate) fn dashboard_link(&self) -> Result<String, getrandom::Error> {
+        let code = self.dashboard_codes.add()?;
+        Ok(format!("{}?code={code}", dashboard::LOGIN_PATH))
     }
 
     /// Takes the hosts and origins of another config; its listeners are still those that are bound.
@@ -235,6 +250,9 @@ impl HttpEdge {
         };
         if let (Route::Api, Some(api)) = (&route, self.api.get()) {
             return Box::pin(api::handle(self, api, peer, request)).await;
+        }
+        if let (Route::Dashboard, Some(api)) = (&route, self.api.get()) {
+            return Box::pin(dashboard::handle(self, api, peer, request)).await;
         }
         if !route.is_for_clients() {
             return self.answer(route, form, peer, request).await;
@@ -395,7 +413,9 @@ impl HttpEdge {
                 legacy_sse::open(self, &RequestContext::of(identity, scope, peer), request)
             }
             Route::Messages => Box::pin(legacy_sse::post(self, (&identity, peer), request)).await,
-            Route::Api => text_response(StatusCode::NOT_FOUND, "this gateway has no API"),
+            Route::Api | Route::Dashboard => {
+                text_response(StatusCode::NOT_FOUND, "this gateway has no API")
+            }
             Route::Connections | Route::OAuth | Route::OAuthCallback | Route::OAuthClient => {
                 oauth_probes::refuse(self.proxy.governance().directory().is_anonymous())
             }
@@ -440,6 +460,7 @@ impl HttpEdge {
             Route::Messages => legacy_sse::route_of_session(self, request),
             Route::Api
             | Route::Connections
+            | Route::Dashboard
             | Route::Health
             | Route::Mcp(_)
             | Route::Metrics
@@ -573,6 +594,7 @@ impl HttpEdge {
             }
             Route::Api
             | Route::Connections
+            | Route::Dashboard
             | Route::Health
             | Route::Messages
             | Route::Metrics
@@ -609,7 +631,8 @@ enum ErrorFormat {
 impl ErrorFormat {
     fn of(route: Option<&Route>, verb: &Verb) -> Self {
         let takes_posts = route.is_some_and(|route| {
-            *route != Route::Api && route.allowed_methods().0.contains(&Verb::POST)
+            !matches!(route, Route::Api | Route::Dashboard)
+                && route.allowed_methods().0.contains(&Verb::POST)
         });
         if takes_posts && verb == Verb::POST {
             Self::Rpc

@@ -8,6 +8,7 @@ pub mod app;
 pub mod cli;
 
 pub mod control_socket;
+mod dashboard;
 mod http;
 pub mod status;
 pub mod stdio;

@@ -47,6 +47,10 @@ const LAYERS: Layers = &[
         ],
     ),
     (
+        "dashboard",
+        &["api", "browser_login", "clock", "config", "escape"],
+    ),
+    (
         "agent_change",
         &[
             "audit",
@@ -65,6 +69,7 @@ const LAYERS: Layers = &[
     (
         "http",
         &[
+            "dashboard",
             "api",
             "control_socket",
             "proxy",

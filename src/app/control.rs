@@ -16,6 +16,7 @@ use crate::{
         ControlCommands, ControlSocket, GatewayIdentity, OTHER_CONFIG_REPLY, RestartCommand,
         SessionRequest, SessionServer, SignInCommand, SignInReport, canonical_files,
     },
+    http::HttpEdge,
     names::{ProfileName, Scope, ServerName},
     proxy::Proxy,
     status::{Status, StatusAccess},
@@ -36,6 +37,8 @@ struct ControlState {
     tasks: Tasks,
     /// The name of the control socket.
     socket: OnceLock<String>,
+    /// The listener whose dashboard links lead to, and the URL that they begin with, where it is not that of clients.
+    dashboard: OnceLock<(Arc<HttpEdge>, Option<String>)>,
     /// The config files, absolute, of a gateway that serves more than one client.
     files: OnceLock<Vec<PathBuf>>,
 }
@@ -54,6 +57,7 @@ impl Control {
             status: Arc::clone(status),
             tasks: tasks.clone(),
             socket: OnceLock::new(),
+            dashboard: OnceLock::new(),
             files: OnceLock::new(),
         }))
     }
@@ -74,6 +78,12 @@ impl Control {
                 super::storage::REREAD_INTERVAL
             ),
         }
+    }
+
+    /// Lets links lead to the dashboard of `edge`, at `admin_url` where it has a listener of its own.
+    pub(super) fn allow_dashboard(&self, edge: &Arc<HttpEdge>, admin_url: Option<String>) {
+        // Once for each gateway.
+        drop(self.0.dashboard.set((Arc::clone(edge), admin_url)));
     }
 
     /// Lets commands that use the config `files` open sessions, and recognize this gateway.
@@ -106,6 +116,20 @@ impl ControlCommands for Control {
         let status = self.0.status.to_json(&StatusAccess::Full);
         let status = status.map_err(|error| error.to_string())?;
         Ok(String::from_utf8_lossy(&status).into_owned())
+    }
+
+    fn dashboard_link(&self) -> Result<String, String> {
+        let dashboard = self.0.dashboard.get();
+        let (edge, admin_url) =
+            dashboard.ok_or("this gateway has no listener, and no dashboard")?;
+        let path = edge.dashboard_link().map_err(|error| error.to_string())?;
+        let base = match admin_url {
+            Some(url) => url.trim_end_matches('/').to_owned(),
+            None => self.0.proxy.sign_ins().base().to_string(),
+        };
+        let governance = self.0.proxy.governance();
+        governance.record_event(EventKind::DashboardLinkMade, "dashboard", Some("cli"), None);
+        Ok(format!("{base}{path}"))
     }
 
     fn restart(&self, command: &RestartCommand) -> Result<(), String> {

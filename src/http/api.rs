@@ -99,7 +99,7 @@ fn role_of(identity: &Identity) -> Role {
 }
 
 /// The answer of the API as one of ours.
-fn into_response(response: Response<axum::body::Body>) -> Response<Body> {
+pub(super) fn into_response(response: Response<axum::body::Body>) -> Response<Body> {
     let status = response.status();
     let mut response = response.map(|body| {
         // A body that breaks off ends there.

@@ -1,14 +1,18 @@
 //! The browser that asks for a page, and who is logged in there.
 
-use http::{HeaderMap, Response};
+use std::sync::Arc;
 
-use super::{HttpEdge, body::Body};
-use crate::browser_login::{BrowserCookie, BrowserLogin};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
+
+use super::{HttpEdge, body::Body, oauth::RequestTarget};
+use crate::auth::{API_KEY_HEADER, Agent, AuthError, Credentials, MERGED_ROUTE};
+use crate::browser_login::{BrowserCookie, BrowserLogin, BrowserLogins, BrowserPages};
 
 /// The browser that sent a request.
 #[derive(Debug)]
 pub(super) struct Browser<'e> {
     edge: &'e HttpEdge,
+    pages: BrowserPages,
     /// The cookie that it has, or is given.
     cookie: BrowserCookie,
     /// Whether it is given one.
@@ -17,17 +21,23 @@ pub(super) struct Browser<'e> {
 }
 
 impl<'e> Browser<'e> {
-    /// The one that sent these headers.
+    /// The one that sent these headers to one of `pages`.
     ///
     /// # Errors
     /// When the system has no random numbers.
-    pub(super) fn of(edge: &'e HttpEdge, headers: &HeaderMap) -> Result<Self, getrandom::Error> {
-        let known = BrowserCookie::of(headers, edge.proxy.sign_ins().is_secure());
+    pub(super) fn of(
+        edge: &'e HttpEdge,
+        pages: BrowserPages,
+        headers: &HeaderMap,
+    ) -> Result<Self, getrandom::Error> {
+        let known = BrowserCookie::of(headers, pages, edge.proxy.sign_ins().is_secure());
         let directory = edge.proxy.governance().directory();
         let login = known.as_ref();
-        let login = login.and_then(|cookie| edge.browser_logins.get(cookie, directory));
+        let logins = logins_of(edge, pages);
+        let login = login.and_then(|cookie| logins.get(cookie, directory));
         Ok(Self {
             edge,
+            pages,
             is_new: known.is_none(),
             cookie: match known {
                 Some(cookie) => cookie,
@@ -67,7 +77,7 @@ impl<'e> Browser<'e> {
     /// # Errors
     /// When the system has no random numbers.
     pub(super) fn log_in(&mut self, login: BrowserLogin) -> Result<(), getrandom::Error> {
-        let cookie = self.edge.browser_logins.open(login.clone(), &self.cookie)?;
+        let cookie = self.logins().open(login.clone(), &self.cookie)?;
         (self.cookie, self.is_new) = (cookie, true);
         self.login = Some(login);
         Ok(())
@@ -75,7 +85,7 @@ impl<'e> Browser<'e> {
 
     /// Lets nobody be logged in there.
     pub(super) fn log_out(&mut self) {
-        self.edge.browser_logins.close(&self.cookie);
+        self.logins().close(&self.cookie);
         self.login = None;
     }
 
@@ -83,8 +93,44 @@ impl<'e> Browser<'e> {
     pub(super) fn keep(&self, mut response: Response<Body>) -> Response<Body> {
         if self.is_new {
             let is_secure = self.edge.proxy.sign_ins().is_secure();
-            self.cookie.set_in(response.headers_mut(), is_secure);
+            self.cookie
+                .set_in(response.headers_mut(), self.pages, is_secure);
         }
         response
     }
+
+    fn logins(&self) -> &BrowserLogins {
+        logins_of(self.edge, self.pages)
+    }
+}
+
+/// Who is logged in in one of `pages`.
+fn logins_of(edge: &HttpEdge, pages: BrowserPages) -> &BrowserLogins {
+    match pages {
+        BrowserPages::SignIn => &edge.browser_logins,
+        BrowserPages::Dashboard => &edge.dashboard_logins,
+    }
+}
+
+/// The agent that has `key`, which somebody typed into a form.
+pub(super) async fn agent_of_key<B>(
+    edge: &HttpEdge,
+    key: &str,
+    request: &Request<B>,
+) -> Result<Arc<Agent>, AuthError> {
+    let mut headers = HeaderMap::new();
+    if let Ok(key) = HeaderValue::try_from(key.trim()) {
+        headers.insert(HeaderName::from_static(API_KEY_HEADER), key);
+    }
+    let resource_server = edge.resource_server.load_full();
+    let shown = Credentials {
+        headers: &headers,
+        certificate: None,
+        resource: resource_server
+            .public_url
+            .resource(MERGED_ROUTE, RequestTarget::of(request)),
+    };
+    let directory = edge.proxy.governance().directory();
+    let found = directory.authenticate_signed_in(shown).await;
+    found.map(|identity| identity.agent)
 }

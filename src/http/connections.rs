@@ -9,26 +9,24 @@ mod page;
 use std::{fmt, sync::Arc};
 
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Method as Verb, Request, Response, StatusCode,
-    header::LOCATION,
+    HeaderMap, HeaderValue, Method as Verb, Request, Response, StatusCode, header::LOCATION,
 };
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use maud::Markup;
-use url::{Url, form_urlencoded};
+use url::Url;
 
 use super::{
     HttpEdge, RequestPeer,
     body::{self, Body},
-    browser::Browser,
-    oauth::RequestTarget,
+    browser::{Browser, agent_of_key},
     oauth_server::{OAuthEdge, OAuthRequest, TOO_MANY_LOGINS},
     request_log,
 };
 use crate::{
-    auth::{API_KEY_HEADER, Credentials, MERGED_ROUTE, token::TokenSubject},
+    auth::token::TokenSubject,
     authorization_server::{LoginPurpose, OidcError},
-    browser_login::{BrowserLogin, Person},
+    browser_login::{BrowserLogin, BrowserPages, FormFields, Person},
     config::AuthMethod,
     names::{AgentId, ServerName},
     oauth_client::SignIn,
@@ -47,13 +45,12 @@ struct Visit<'e> {
 }
 
 /// The fields of a form.
-struct ConnectionsForm(Vec<(String, String)>);
+struct ConnectionsForm(FormFields);
 
 impl ConnectionsForm {
     /// Empty where there is none.
     fn field(&self, name: &str) -> &str {
-        let found = self.0.iter().find(|(known, _)| known == name);
-        found.map_or("", |(_, value)| value)
+        self.0.get(name)
     }
 
     /// The code of the link that led here, if one did.
@@ -74,9 +71,9 @@ pub(super) async fn handle(
     };
     if request.method() != Verb::POST {
         let query = request.uri().query().unwrap_or_default();
-        let code = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "code");
-        let code = code.map(|(_, code)| code.into_owned());
-        return visit.show(code.as_deref()).await;
+        let query = FormFields::parse(query.as_bytes());
+        let code = Some(query.get("code")).filter(|code| !code.is_empty());
+        return visit.show(code).await;
     }
     let body = Limited::new(request.body_mut(), FORM_BYTES_MAX)
         .collect()
@@ -86,11 +83,7 @@ pub(super) async fn handle(
             .page(StatusCode::BAD_REQUEST, &PageNotice::InvalidForm)
             .await;
     };
-    let form = ConnectionsForm(
-        form_urlencoded::parse(&body.to_bytes())
-            .into_owned()
-            .collect(),
-    );
+    let form = ConnectionsForm(FormFields::parse(&body.to_bytes()));
     if !visit.browser.has_sent(form.field("token")) {
         return visit
             .page(StatusCode::FORBIDDEN, &PageNotice::InvalidForm)
@@ -160,7 +153,8 @@ impl<'e> Visit<'e> {
         peer: &'e RequestPeer,
         headers: &HeaderMap,
     ) -> Result<Self, Box<Response<Body>>> {
-        let browser = Browser::of(edge, headers).map_err(|error| Box::new(failed(error)))?;
+        let browser = Browser::of(edge, BrowserPages::SignIn, headers)
+            .map_err(|error| Box::new(failed(error)))?;
         Ok(Self {
             edge,
             peer,
@@ -257,21 +251,8 @@ impl<'e> Visit<'e> {
         form: &ConnectionsForm,
         request: &Request<Incoming>,
     ) -> Response<Body> {
-        let governance = self.edge.proxy.governance();
-        let mut headers = HeaderMap::new();
-        if let Ok(key) = HeaderValue::try_from(form.field("key").trim()) {
-            headers.insert(HeaderName::from_static(API_KEY_HEADER), key);
-        }
-        let resource_server = self.edge.resource_server.load_full();
-        let shown = Credentials {
-            headers: &headers,
-            certificate: None,
-            resource: resource_server
-                .public_url
-                .resource(MERGED_ROUTE, RequestTarget::of(request)),
-        };
-        let found = governance.directory().authenticate(shown).await;
-        match found.map(|identity| identity.agent) {
+        let found = agent_of_key(self.edge, form.field("key"), request).await;
+        match found {
             // A key is what is asked for here.
             Ok(agent) if agent.id == AgentId::ANONYMOUS => {
                 self.page(StatusCode::UNAUTHORIZED, &PageNotice::InvalidForm)
@@ -284,6 +265,7 @@ impl<'e> Visit<'e> {
             }
             Err(error) => {
                 let refused = request_log::refused_request(request);
+                let governance = self.edge.proxy.governance();
                 governance.record_auth_failure(&error, self.peer.address, refused);
                 self.fail_login(StatusCode::UNAUTHORIZED, &error, form)
                     .await

@@ -29,6 +29,7 @@ use super::{
 use crate::{
     audit::EventKind,
     authorization_server::{AuthorizationServer, Grant, OidcIssuer, ServerError, Tries},
+    browser_login::BrowserPages,
     lock::lock,
     names::{Scope, ServerName},
     task::Tasks,
@@ -209,7 +210,11 @@ impl<'r> OAuthRequest<'r> {
 
     /// The browser that sent it.
     fn browser(&self) -> Result<Browser<'r>, ServerError> {
-        Ok(Browser::of(self.edge, self.request.headers())?)
+        Ok(Browser::of(
+            self.edge,
+            BrowserPages::SignIn,
+            self.request.headers(),
+        )?)
     }
 
     fn server(&self) -> &AuthorizationServer {

@@ -15,6 +15,8 @@ pub(super) enum Route {
     Api,
     /// Where a person signs in to servers.
     Connections,
+    /// Where people see and change the gateway in a browser.
+    Dashboard,
     Health,
     Mcp(Scope),
     Messages,
@@ -43,6 +45,8 @@ impl Route {
             "/metrics" => Some(Self::Metrics),
             "/healthz" => Some(Self::Health),
             "/readyz" => Some(Self::Ready),
+            "/ui" => Some(Self::Dashboard),
+            path if path.starts_with("/ui/") => Some(Self::Dashboard),
             path if path.starts_with("/api/") => Some(Self::Api),
             path if oauth_probes::is_probe(path) => Some(Self::OAuth),
             path => {
@@ -65,7 +69,7 @@ impl Route {
             }
             Self::Mcp(_) => (&[Verb::GET, Verb::POST, Verb::DELETE], "GET, POST, DELETE"),
             Self::Messages => (&[Verb::POST], "POST"),
-            Self::Connections | Self::OAuth => {
+            Self::Connections | Self::Dashboard | Self::OAuth => {
                 (&[Verb::GET, Verb::HEAD, Verb::POST], "GET, HEAD, POST")
             }
             Self::OAuthCallback | Self::OAuthClient => (&[Verb::GET, Verb::HEAD], "GET, HEAD"),
@@ -79,6 +83,7 @@ impl Route {
             Self::Mcp(_) | Self::Messages | Self::Sse(_) => true,
             Self::Api
             | Self::Connections
+            | Self::Dashboard
             | Self::Health
             | Self::Metrics
             | Self::OAuth
@@ -103,6 +108,7 @@ impl Route {
             Self::Mcp(scope) | Self::Sse(scope) => Some(scope),
             Self::Api
             | Self::Connections
+            | Self::Dashboard
             | Self::Health
             | Self::Messages
             | Self::Metrics
@@ -185,6 +191,9 @@ mod tests {
         check("/mcp/servers/a/b", None);
         check("/api/v1/servers", Some(Route::Api));
         check("/api", None);
+        check("/ui", Some(Route::Dashboard));
+        check("/ui/servers/gh", Some(Route::Dashboard));
+        check("/uis", None);
         check("/other", None);
     }
 }

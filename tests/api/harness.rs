@@ -58,6 +58,11 @@ impl TestApi {
         Self::run(dir).await
     }
 
+    /// The base URL of its paths.
+    pub(crate) fn url(&self) -> &str {
+        &self.running.url
+    }
+
     /// Where it keeps its state.
     pub(crate) fn data_dir(&self) -> PathBuf {
         self.dir.path().join("data")

@@ -7,6 +7,7 @@ mod audit;
 mod audit_changes;
 mod budgets;
 mod config;
+mod dashboard;
 mod events;
 #[path = "../settings/governance.rs"]
 #[allow(dead_code, reason = "the rest is for other tests")]

@@ -48,6 +48,7 @@ const COMMANDS: &[&str] = &[
     "server test x",
     "sign-ins list",
     "sign-ins revoke g",
+    "ui",
     "workspace add w",
     "workspace list",
     "workspace remove w",

@@ -152,3 +152,93 @@ async fn a_command_on_another_data_directory_is_refused() {
     serving.end(Signal::TERM).await;
     assert_eq!(elsewhere(&["agents", "add", "bot"]).await.code, Some(0));
 }
+
+/// Its link opens the dashboard once, with what the command line may do. Who runs a server's program gets none.
+#[tokio::test]
+async fn ui_opens_the_dashboard_of_the_running_gateway() {
+    let place = Place::new(SCRIPT);
+    let alone = place.run(&["ui"]).await;
+    assert_eq!((alone.code, alone.stdout.as_str()), (Some(1), ""));
+    assert!(alone.stderr.contains("no gateway runs on"), "{alone:?}");
+    let serving = place.serve().await;
+    let shown = place.run(&["ui"]).await;
+    assert_eq!(shown.code, Some(0), "{shown:?}");
+    let link = shown.stdout.trim();
+    assert!(
+        link.starts_with(&format!("{}/ui/login?code=", serving.url)),
+        "{shown:?}"
+    );
+    let other = place.run(&["ui", "--json"]).await.json();
+    assert_ne!(other["url"], link);
+    let page = get(link, "").await;
+    assert!(page.contains("Open the dashboard"), "{page}");
+    let cookie = page
+        .split("set-cookie: ")
+        .nth(1)
+        .and_then(|it| it.split(';').next())
+        .expect("one");
+    let token = page
+        .split("name=\"token\" value=\"")
+        .nth(1)
+        .and_then(|it| it.split('"').next())
+        .expect("one");
+    let code = link.split("code=").nth(1).expect("one");
+    let opened = post(&serving.url, cookie, &format!("token={token}&code={code}")).await;
+    assert!(
+        opened.contains(" 303 ") && opened.contains("location: /ui\r"),
+        "{opened}"
+    );
+    let again = post(&serving.url, cookie, &format!("token={token}&code={code}")).await;
+    assert!(again.contains(" 403 "), "{again}");
+    let cookie = opened
+        .split("set-cookie: ")
+        .nth(1)
+        .and_then(|it| it.split(';').next())
+        .expect("one");
+    let shown = get(&format!("{}/ui", serving.url), cookie).await;
+    assert!(
+        shown.contains("operator") && shown.contains("Add server"),
+        "{shown}"
+    );
+    serving.end(Signal::TERM).await;
+    let events = place.run(&["audit", "events"]).await;
+    assert!(events.stdout.contains("dashboard_link_made"), "{events:?}");
+}
+
+async fn get(url: &str, cookie: &str) -> String {
+    let (host, path) = url
+        .strip_prefix("http://")
+        .and_then(|it| it.split_once('/'))
+        .expect("a URL");
+    exchange(
+        host,
+        &format!("GET /{path} HTTP/1.1\r\nhost: {host}\r\ncookie: {cookie}\r\n"),
+        "",
+    )
+    .await
+}
+
+async fn post(url: &str, cookie: &str, form: &str) -> String {
+    let host = url.strip_prefix("http://").expect("a URL");
+    let head = format!("POST /ui/login HTTP/1.1\r\nhost: {host}\r\ncookie: {cookie}\r\n");
+    exchange(host, &head, form).await
+}
+
+async fn exchange(host: &str, head: &str, body: &str) -> String {
+    use tokio::io::AsyncReadExt as _;
+
+    let mut stream = tokio::net::TcpStream::connect(host)
+        .await
+        .expect("it listens");
+    let length = body.len();
+    let request = format!("{head}connection: close\r\ncontent-length: {length}\r\n\r\n{body}");
+    stream
+        .write_all(request.as_bytes())
+        .await
+        .expect("it reads");
+    let mut answer = String::new();
+    bounded(stream.read_to_string(&mut answer))
+        .await
+        .expect("text");
+    answer
+}

@@ -198,6 +198,7 @@ async fn help_says_what_there_is() {
       server       Show servers, and change those of the store
       sign-ins     List and revoke what people granted to OAuth clients
       stdio        Run the gateway for one client on stdin and stdout
+      ui           Print a link that opens the dashboard
       help         Print this message or the help of the given subcommand(s)
 
     Options:

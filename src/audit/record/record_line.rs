@@ -356,6 +356,8 @@ pub enum EventKind {
     KeyCreated,
     /// An API key no longer works.
     KeyRevoked,
+    /// A link was made that opens the dashboard as the operator.
+    DashboardLinkMade,
     /// A code was made with which a person logs in as the agent that is the subject.
     LoginCodeCreated,
     /// Lines could not be written and had to be given up; the detail says how many.
@@ -412,6 +414,7 @@ impl EventKind {
             Self::GrantRevoked => "grant_revoked",
             Self::KeyCreated => "key_created",
             Self::KeyRevoked => "key_revoked",
+            Self::DashboardLinkMade => "dashboard_link_made",
             Self::LoginCodeCreated => "login_code_created",
             Self::LinesLost => "lines_lost",
             Self::LogShortened => "log_shortened",

@@ -532,6 +532,7 @@ fn every_kind_of_event_and_decision_is_read_as_it_is_written() {
         EventKind::KeyRevoked,
         EventKind::LinesLost,
         EventKind::LogShortened,
+        EventKind::DashboardLinkMade,
         EventKind::LoginCodeCreated,
         EventKind::RefusalsSummed,
         EventKind::RowRefused,

@@ -186,11 +186,14 @@ pub(crate) fn asset(path: &str) -> Option<(&'static str, &'static str)> {
 }
 
 /// The stream of the API that scripts of the page read at `path`.
-pub(crate) fn event_stream(path: &str) -> Option<&'static str> {
+pub(crate) fn event_stream(path: &str) -> Option<String> {
     match path {
-        "events" => Some("/events"),
-        "calls/events" => Some("/audit/follow"),
-        _ => None,
+        "events" => Some("/events".to_owned()),
+        "calls/events" => Some("/audit/follow".to_owned()),
+        _ => {
+            let server = path.strip_prefix("servers/")?.strip_suffix("/stderr")?;
+            Some(format!("/servers/{server}/stderr"))
+        }
     }
 }
 

@@ -121,6 +121,22 @@ async fn change(visit: &Visit<'_>, name: &str, path: &str) -> Result<FormOutcome
             visit.api.send((Method::DELETE, &at), None, "").await?;
             "The key was revoked."
         }
+        "policy" => {
+            let lines = visit.sent("tools").lines().map(str::trim);
+            let tools: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
+            let mode = visit.sent("mode");
+            let policy = match mode {
+                "" => Value::Null,
+                "all" | "none" => json!({ "mode": mode, "tools": null }),
+                _ => json!({ "mode": mode, "tools": tools }),
+            };
+            let change = json!({ "terms": { "policy": policy } });
+            visit
+                .api
+                .send((Method::PATCH, path), Some(&change), "")
+                .await?;
+            "Saved."
+        }
         action @ ("enable" | "disable") => {
             let change = json!({ "enabled": action == "enable" });
             visit
@@ -166,6 +182,7 @@ pub(super) async fn show(visit: &Visit<'_>, name: &str) -> Result<PageResult, Ap
             }
             div {
                 (facts(&agent))
+                (policy(visit, &agent))
                 @if let Some(budgets) = &budgets {
                     section {
                         h2 { "Budgets" }
@@ -215,6 +232,39 @@ fn facts(agent: &Value) -> Markup {
             }
             h3 { "Policy, rates and budgets of its own" }
             pre { (pretty(&agent["terms"])) }
+        }
+    }
+}
+
+const MODES: [(&str, &str); 5] = [
+    ("", "the default policy"),
+    ("all", "all tools"),
+    ("allowlist", "only these tools"),
+    ("denylist", "all but these tools"),
+    ("none", "none"),
+];
+
+/// What it may call, in a form where it may be changed here.
+fn policy(visit: &Visit<'_>, agent: &Value) -> Markup {
+    let policy = &agent["terms"]["policy"];
+    let tools = policy.list("tools").iter().filter_map(Value::as_str);
+    let tools = tools.collect::<Vec<_>>().join("\n");
+    let may_change =
+        agent["source"].text("type") == "store" && visit.viewer.caller.role == Role::Admin;
+    html! {
+        @if may_change {
+            section {
+                h2 { "Policy" }
+                form method="post" {
+                    (visit.token())
+                    (select("mode", "It may call", &MODES, policy.text("mode")))
+                    div.field {
+                        label for="tools" { "Tools, one a line " small { "names or globs, such as mcp_github_* or github/create_*" } }
+                        textarea.mono id="tools" name="tools" rows="5" spellcheck="false" { (plain(&tools)) }
+                    }
+                    button.primary name="action" value="policy" { "Save" }
+                }
+            }
         }
     }
 }

@@ -35,6 +35,19 @@ if (live().length) {
   document.addEventListener("visibilitychange", soon);
 }
 
+// Lines of a stream, of which the last are kept.
+const LINES_MAX = 500;
+for (const log of document.querySelectorAll("pre[data-stream]")) {
+  const lines = [];
+  new EventSource(log.dataset.stream).addEventListener(log.dataset.event, (event) => {
+    lines.push(JSON.parse(event.data));
+    lines.splice(0, lines.length - LINES_MAX);
+    const isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
+    log.textContent = lines.join("\n");
+    if (isAtEnd) log.scrollTop = log.scrollHeight;
+  });
+}
+
 // A form of a schema writes its JSON, and the other way round.
 const form = document.querySelector("form[data-arguments]");
 if (form) {

@@ -151,7 +151,7 @@ fn server_need(server: &Value) -> Option<Need> {
         b { (plain(name)) } ": " (plain(server.text("reason")))
         small {
             "Since " (ago(server.text("since")))
-            @if let Some(next) = server["next_attempt"].as_str() { ". Next attempt " (ago(next)) }
+            ". " (count(server.number("failed_starts"))) " failed starts."
         }
     };
     let link = (format!("/ui/servers/{}", encoded(name)), "Look");

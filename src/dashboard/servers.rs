@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{
     Content, FormOutcome, PageResult, Visit,
     api_client::{Answer, ApiAnswer, ApiFailure, encoded, query},
-    format::{count, input, next_page, plain, pretty, select, server_link, source},
+    format::{ago, count, input, next_page, plain, pretty, select, server_link, source},
     layout::state_pill,
 };
 use crate::config::Role;
@@ -76,9 +76,11 @@ pub(super) async fn show(visit: &Visit<'_>, name: &str) -> Result<PageResult, Ap
     };
     let server = visit.api.get_versioned(&path).await?;
     let tools = visit.api.get(&format!("{path}/tools?limit=500")).await?;
+    let status = visit.api.get_allowed("/status").await?;
     let body = html! {
         @if let Some(tried) = &tried { (trial(tried)) }
         (facts(&server.body))
+        @if let Some(status) = &status { (history(name, status)) }
         (tool_table(visit, &server.body, &tools))
         (entry(visit, &server))
     };
@@ -174,6 +176,37 @@ fn facts(server: &Value) -> Markup {
                 dt { "At" } dd { code { (endpoint(&server["config"])) } }
                 dt { "Defined in" } dd { (source(&server["source"])) }
                 dt { "Id" } dd { code { (server.text("id")) } }
+            }
+        }
+    }
+}
+
+/// What became of it lately, and what it writes to stderr.
+fn history(name: &str, status: &Value) -> Markup {
+    let found = status
+        .list("servers")
+        .iter()
+        .find(|server| server.text("name") == name);
+    let server = found.unwrap_or(&Value::Null);
+    let logs = format!("/ui/servers/{}/stderr", encoded(name));
+    html! {
+        div.two {
+            section id="history" data-live {
+                h2 { "History" small { (server.number("restarts")) " restarts, " (server.number("failed_starts")) " failed starts" } }
+                table {
+                    tbody {
+                        @for step in server.list("history").iter().rev() {
+                            tr {
+                                td { (ago(step.text("at"))) }
+                                td { (state_pill(step.text("state"))) small { (plain(step.text("reason"))) } }
+                            }
+                        }
+                    }
+                }
+            }
+            section {
+                h2 { "Log" small { "stderr, as it comes" } }
+                pre data-stream=(logs) data-event="stderr" tabindex="0" { "Waiting for lines; this needs script." }
             }
         }
     }

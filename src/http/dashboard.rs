@@ -90,7 +90,7 @@ impl DashboardVisit<'_> {
             return self.see_other(&dashboard::login_link(next));
         };
         if let Some(stream) = dashboard::event_stream(path) {
-            let asked = viewer.request(Verb::GET, stream, Bytes::new());
+            let asked = viewer.request(Verb::GET, &stream, Bytes::new());
             return api::into_response(self.api.handle(asked).await);
         }
         if path == "login" {

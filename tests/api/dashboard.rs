@@ -254,25 +254,7 @@ async fn a_server_is_added_tested_and_used() {
         .await;
     assert_eq!(shown.location, "/ui/servers/second?done=Added.");
     api.items("/servers/second/tools").await;
-    let off = [("action", "tool"), ("tool", "echo"), ("enabled", "false")];
-    let shown = visitor.send("/servers/second", &off).await;
-    assert_eq!(shown.status, StatusCode::SEE_OTHER, "{shown:?}");
-    let tools = api.items("/servers/second/tools").await;
-    let echo = tools.iter().find(|tool| tool["name"] == "echo").unwrap();
-    assert_eq!(echo["enabled"], false);
-    let call = [
-        ("tool", "mcp_second_hash"),
-        ("agent", "reader"),
-        ("argument.text", "<b>text</b>"),
-        ("action", "call"),
-    ];
-    let shown = visitor.send("/playground", &call).await;
-    assert!(
-        shown.text.contains("SHA-256") || shown.text.contains("sha256"),
-        "{}",
-        shown.text
-    );
-    assert!(!shown.text.contains("<b>text"), "{}", shown.text);
+    use_added_server(&api, &mut visitor).await;
     let page = visitor.open("/servers/second").await.text;
     let version = Regex::new(r#"name="version" value="([^"]*)""#).unwrap();
     let version = version.captures(&page).unwrap()[1].replace("&quot;", "\"");
@@ -306,8 +288,31 @@ async fn a_server_is_added_tested_and_used() {
     api.stop().await;
 }
 
+/// Ticks one of its tools off, and calls another.
+async fn use_added_server(api: &TestApi, visitor: &mut Visitor) {
+    let off = [("action", "tool"), ("tool", "echo"), ("enabled", "false")];
+    let shown = visitor.send("/servers/second", &off).await;
+    assert_eq!(shown.status, StatusCode::SEE_OTHER, "{shown:?}");
+    let tools = api.items("/servers/second/tools").await;
+    let echo = tools.iter().find(|tool| tool["name"] == "echo").unwrap();
+    assert_eq!(echo["enabled"], false);
+    let call = [
+        ("tool", "mcp_second_hash"),
+        ("agent", "reader"),
+        ("argument.text", "<b>text</b>"),
+        ("action", "call"),
+    ];
+    let shown = visitor.send("/playground", &call).await;
+    assert!(
+        shown.text.contains("SHA-256") || shown.text.contains("sha256"),
+        "{}",
+        shown.text
+    );
+    assert!(!shown.text.contains("<b>text"), "{}", shown.text);
+}
+
 #[tokio::test]
-async fn a_refusal_is_explained_and_a_key_lives_and_dies() {
+async fn a_refusal_is_explained() {
     let terms = "[agents.held]\npolicy = { mode = \"none\" }\n";
     let api = TestApi::start(terms).await;
     api.items("/tools").await;
@@ -335,12 +340,42 @@ async fn a_refusal_is_explained_and_a_key_lives_and_dies() {
             .text
             .contains("held")
     );
+    api.stop().await;
+}
+
+#[tokio::test]
+async fn an_agent_gets_a_policy_and_a_key_that_ends() {
+    let api = TestApi::start("").await;
+    let mut visitor = Visitor::with_key(&api, ADMIN_KEY).await;
     visitor
         .send(
             "/agents",
             &[("action", "create"), ("name", "new"), ("role", "agent")],
         )
         .await;
+    let policy = [
+        ("action", "policy"),
+        ("mode", "allowlist"),
+        ("tools", " own/echo\n\nown/uuid "),
+    ];
+    let shown = visitor.send("/agents/new", &policy).await;
+    assert_eq!(shown.status, StatusCode::SEE_OTHER, "{shown:?}");
+    let agent = api.get("/agents/new").await.body;
+    let expect = json!({ "mode": "allowlist", "tools": ["own/echo", "own/uuid"] });
+    assert_eq!(agent["terms"]["policy"], expect, "{agent}");
+    let shown = visitor
+        .send(
+            "/agents/new",
+            &[("action", "policy"), ("mode", "all"), ("tools", "x")],
+        )
+        .await;
+    assert_eq!(shown.status, StatusCode::SEE_OTHER, "{shown:?}");
+    let agent = api.get("/agents/new").await.body;
+    assert_eq!(
+        agent["terms"]["policy"],
+        json!({ "mode": "all" }),
+        "{agent}"
+    );
     let shown = visitor.send("/agents/new", &[("action", "key")]).await;
     let key = Regex::new(r#"id="new-key">([^<]*)<"#).unwrap();
     let key = key.captures(&shown.text).unwrap()[1].to_owned();

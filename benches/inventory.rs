@@ -254,7 +254,7 @@ async fn fill(directory: &Path, inventory: Inventory) {
     for number in 0..inventory.servers {
         let document = json!({ "url": format!("http://127.0.0.1:9/{number}"), "enabled": false });
         let entry = ConfigEntry {
-            key: EntryKey::new(EntrySection::Servers, &format!("server{number}")),
+            key: EntryKey::new(EntrySection::Servers, format!("server{number}")),
             document: document.to_string(),
         };
         store.entries.add(&entry, now).await.expect("added");

@@ -32,7 +32,10 @@ mod status;
 mod tools;
 mod trials;
 mod usage;
+mod value_places;
 mod views;
+mod workspace_rules;
+mod workspaces;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -70,6 +73,7 @@ use idempotency::KeptAnswers;
 pub use plan::ChangePlan;
 pub use problem::{Problem, ProblemType};
 pub(crate) use trials::ServerTrials;
+pub(crate) use value_places::FoundPlaces;
 pub(crate) use views::view_event;
 
 /// What the description calls how callers sign in.
@@ -289,6 +293,7 @@ fn router() -> ApiRouter<Arc<ApiState>> {
         .merge(tools::routes())
         .merge(usage::routes())
         .merge(views::routes())
+        .merge(workspaces::routes())
         .route("/api/v1/openapi.json", get(show_description))
         .fallback(async || Problem::not_found("such path"))
 }

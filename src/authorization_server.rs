@@ -51,7 +51,7 @@ pub use oidc::{LoginCallback, LoginPurpose, LoginRequest, OidcError, OidcIssuer}
 pub use page::LoggedIn;
 pub use redirect_uri::{InvalidRedirectUri, RedirectUri};
 pub use registration::RegistrationError;
-pub use tokens::{CodeParams, GrantRejection, IssuedTokens, Narrowing, TokenRequestError};
+pub use tokens::{CodeParams, GrantRejection, IssuedTokens, Narrowing, Revoked, TokenRequestError};
 pub use tries::Tries;
 
 /// What the config says.

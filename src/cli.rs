@@ -124,6 +124,8 @@ enum Command {
     Stdio(stdio::Stdio),
     /// Print a link that opens the dashboard
     Ui(ui::UiArgs),
+    /// Show views of the catalog, and make, change and end them for agents
+    View(entries::ViewArgs),
     /// Show workspaces, and change those of the store
     Workspace(entries::WorkspaceArgs),
     /// Confine and start a program (run by the gateway itself)
@@ -168,6 +170,7 @@ pub fn run() -> ExitCode {
         Command::SignIns(sign_ins) => sign_ins.run(),
         Command::Stdio(stdio) => stdio.run(),
         Command::Ui(ui) => ui.run(),
+        Command::View(view) => view.run(),
         Command::Workspace(workspace) => workspace.run(),
         Command::Launcher { step } => launcher::run(&step),
     }

@@ -70,6 +70,7 @@ pub use model::transport::{
     Transport,
 };
 pub use model::views::ViewsConfig;
+pub use model::workspace::Workspace;
 use model::{CALLS_MAX, DEPTH_MAX};
 pub(crate) use node::join_path as key_path;
 pub use resolve::log_filter::InvalidLogFilter;

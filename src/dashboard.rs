@@ -113,14 +113,14 @@ enum FormOutcome {
 }
 
 /// One request for a page, by somebody who is logged in.
-struct Visit<'v> {
+struct PageVisit<'v> {
     api: ApiClient<'v>,
     viewer: &'v Viewer,
     query: &'v FormFields,
     form: Option<&'v FormFields>,
 }
 
-impl Visit<'_> {
+impl PageVisit<'_> {
     /// What was asked to be done; empty where the page is only shown.
     fn action(&self) -> &str {
         self.form.map_or("", |form| form.get("action"))
@@ -139,7 +139,7 @@ impl Visit<'_> {
 
 /// The page that `request` is for.
 pub(crate) async fn answer(api: &Api, viewer: &Viewer, request: &PageRequest<'_>) -> PageAnswer {
-    let visit = Visit {
+    let visit = PageVisit {
         api: ApiClient::new(api, viewer),
         viewer,
         query: &request.query,
@@ -156,7 +156,7 @@ pub(crate) async fn answer(api: &Api, viewer: &Viewer, request: &PageRequest<'_>
     }
 }
 
-async fn show(visit: &Visit<'_>, path: &[&str]) -> Result<PageResult, ApiFailure> {
+async fn show(visit: &PageVisit<'_>, path: &[&str]) -> Result<PageResult, ApiFailure> {
     match path {
         [""] => overview::show(visit).await,
         ["servers"] => servers::list(visit).await,

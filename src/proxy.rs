@@ -308,6 +308,9 @@ impl Proxy {
         if !owners.is_empty() {
             Box::pin(self.prepare_for(owners)).await;
         }
+        if call.scope.view().is_some() {
+            Box::pin(self.prepare_view(&call)).await;
+        }
         if let Some(held_back) = self.refusal_backoff(&call).await {
             return Err(held_back.to_raw());
         }

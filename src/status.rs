@@ -68,6 +68,9 @@ pub struct StatusReport {
     /// Legacy sessions of HTTP clients, the first hundred; for those who may see everything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sessions: Option<Vec<SessionReport>>,
+    /// How many views agents have; for those who may see everything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub views: Option<usize>,
     /// What the merged routes list.
     pub listed: ItemCounts,
     /// What each profile lists.
@@ -586,6 +589,7 @@ impl Status {
             confinement: is_full.then(|| self.confinement_report()).flatten(),
             sessions_open: is_full.then(|| self.proxy.sessions().len()),
             sessions: is_full.then(|| self.session_reports()),
+            views: is_full.then(|| self.proxy.catalog_store().views().all().len()),
             governance: is_full.then(|| self.governance_report()),
             limits: is_full.then(|| ProcessUsage::of(self.proxy.limiter())),
             listed: item_counts(&catalog, &Scope::All),

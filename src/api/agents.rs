@@ -372,7 +372,7 @@ fn check_version(agent: &StoredAgent, precondition: EntryPrecondition) -> Result
 
 fn changed_since(name: &str, current: Timestamp) -> Problem {
     let detail = format!("the agent `{name}` was changed since: read it again");
-    Problem::outdated(detail, current)
+    Problem::changed_meanwhile(&detail, current)
 }
 
 /// The agent of the path, if it is there for the caller.

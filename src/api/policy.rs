@@ -133,10 +133,7 @@ impl AskedUse {
                 return Err(Problem::new(ProblemType::InvalidRequest, detail));
             }
         };
-        let profile = match scope {
-            Scope::Profile(profile) => Some(profile),
-            Scope::All | Scope::Server(_) => None,
-        };
+        let profile = scope.profile();
         let directory = state.proxy.governance().directory();
         let resource = route_url(config, profile);
         let refused = |why: TokenRejection| {

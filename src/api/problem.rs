@@ -61,9 +61,11 @@ pub enum ProblemType {
 impl ProblemType {
     const fn status(self) -> StatusCode {
         match self {
-            Self::AlreadyExists | Self::ConfigErrors | Self::InConfigFile | Self::TooManyViews => {
-                StatusCode::CONFLICT
-            }
+            Self::AlreadyExists
+            | Self::ConfigErrors
+            | Self::InConfigFile
+            | Self::InUse
+            | Self::TooManyViews => StatusCode::CONFLICT,
             Self::Forbidden => StatusCode::FORBIDDEN,
             Self::InternalError => StatusCode::INTERNAL_SERVER_ERROR,
             Self::InvalidRequest => StatusCode::BAD_REQUEST,
@@ -162,7 +164,7 @@ impl From<ChangeError> for Problem {
             }
         };
         if let ChangeError::Conflict { current, .. } = error {
-            return Self::outdated(error.to_string(), current);
+            return Self::changed_meanwhile(&error.to_string(), current);
         }
         Self::new(kind, error.to_string())
     }

@@ -249,8 +249,8 @@ async fn record_and_apply(
 ) -> Result<(), Problem> {
     let governance = state.proxy.governance();
     let record = (&*caller.actor(), done);
-    let (event, values) = (EventKind::SecretChanged, ChangedValues::default());
-    let recorded = governance.record_change(event, name.as_str(), record, values);
+    let (event, changes) = (EventKind::SecretChanged, ChangedValues::default());
+    let recorded = governance.record_change(event, name.as_str(), record, changes);
     let recorded = recorded.durable().await;
     agents::apply(state).await?;
     Ok(recorded?)

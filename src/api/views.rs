@@ -28,7 +28,7 @@ use crate::{
     clock,
     config::{Config, Role},
     config_change::EntryPrecondition,
-    names::{OwnerIndex, ProfileName, ServerName, ViewId},
+    names::{AgentId, OwnerIndex, ProfileName, ServerName, ViewId},
     views::{View, ViewChange, ViewContent, ViewOutcome},
 };
 
@@ -234,7 +234,7 @@ pub(super) async fn end(
         &state,
         &caller,
         ViewChange::End(view),
-        (options.dry_run, "over the API"),
+        (options.dry_run, "by request"),
     )
     .await
 }
@@ -333,6 +333,11 @@ fn agent_of(
     written: Option<&str>,
 ) -> Result<Arc<Agent>, Problem> {
     let Some(written) = written else {
+        let is_nobody = caller.agent.id == AgentId::ANONYMOUS;
+        let config = state.writer.running();
+        if is_nobody && !config.governance.auth.allows_anonymous() {
+            return Err(unusable("say which `agent` the view is for"));
+        }
         return Ok(Arc::clone(&caller.agent));
     };
     let agent = find_agent(state, written);

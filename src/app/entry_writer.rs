@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     api::{ChangePlan, ConfigWriter, Problem, ServerTrial, view_event},
-    audit::EventKind,
+    audit::{ChangedValues, EventKind},
     clock,
     config::{Config, EntryKey, EntrySection, LoadedConfig},
     config_change::{ChangeError, EntryChange},
@@ -117,7 +117,9 @@ impl EntryWriter {
         let store = self.storage.store().ok_or(ChangeError::NoStore)?;
         let version = change.write(store, clock::now()).await?;
         let subject = change.key.to_string();
-        self.reloader.record_entry_change(&subject, record, changes);
+        let event = EventKind::ConfigChanged;
+        self.reloader
+            .record_change(event, &subject, record, changes);
         let reloaded = self.reload().await;
         notify_others(self.storage.data_dir(), "a changed entry of the config").await;
         reloaded.map(|()| (plan, version))
@@ -195,7 +197,7 @@ impl ConfigWriter for EntryWriter {
     fn change_view<'a>(
         &'a self,
         change: &'a ViewChange,
-        (actor, detail): (&'a str, &'a str),
+        record: (&'a str, &'a str),
     ) -> BoxFuture<'a, Result<ViewOutcome, Problem>> {
         Box::pin(async move {
             let store = self.storage.store().ok_or(ChangeError::NoStore)?;
@@ -203,7 +205,8 @@ impl ConfigWriter for EntryWriter {
             if let ViewOutcome::Done(_) = outcome {
                 let id = change.view().id.to_string();
                 let event = view_event(change);
-                self.reloader.record(event, &id, actor, detail);
+                let changes = ChangedValues::default();
+                self.reloader.record_change(event, &id, record, changes);
                 self.storage.views().reread(&*store.views).await?;
                 notify_others(self.storage.data_dir(), "a changed view").await;
             }

@@ -250,15 +250,15 @@ impl Reloader {
         self.proxy.restart_server(server)
     }
 
-    /// Records what somebody changed of the entry `subject`.
-    pub(super) fn record_entry_change(
+    /// Records what somebody changed of the entry or view `subject`.
+    pub(super) fn record_change(
         &self,
+        event: EventKind,
         subject: &str,
         record: (&str, &str),
         changes: ChangedValues,
     ) {
         let governance = self.proxy.governance();
-        let event = EventKind::ConfigChanged;
         // Kept in order with everything else; nobody waits for it.
         drop(governance.record_change(event, subject, record, changes));
     }

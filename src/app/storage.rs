@@ -473,6 +473,7 @@ impl StorageKeeper {
                 subject: view.id.to_string().into(),
                 actor: None,
                 detail: Some("expired".into()),
+                changes: ChangedValues::default(),
             }));
         }
         self.views.reread(&*store.views).await

@@ -51,6 +51,17 @@ struct KnownToken {
     grant: Grant,
 }
 
+/// What a client has revoked.
+#[derive(Debug)]
+pub enum Revoked {
+    /// One access token; its grant stands.
+    AccessToken,
+    /// A whole grant.
+    Grant(Box<Grant>),
+    /// It named no token that counts.
+    Nothing,
+}
+
 /// What a client gets at the token endpoint.
 #[derive(Debug)]
 pub struct IssuedTokens {
@@ -352,8 +363,7 @@ impl AuthorizationServer {
         Ok((text, self.to_stored(hash, TokenKind::Code, &body)?))
     }
 
-    /// Revokes what a client names (RFC 7009): with a refresh token its whole grant. Whether there was anything
-    /// to revoke.
+    /// Revokes what a client names (RFC 7009): with a refresh token its whole grant.
     ///
     /// # Errors
     /// When it is the token of another client, or the store fails.
@@ -361,7 +371,7 @@ impl AuthorizationServer {
         &self,
         client: &GrantClient,
         token: &str,
-    ) -> Result<Option<Grant>, TokenRequestError> {
+    ) -> Result<Revoked, TokenRequestError> {
         let kind = if token.starts_with(ACCESS_PREFIX) {
             TokenKind::Access
         } else {
@@ -369,7 +379,7 @@ impl AuthorizationServer {
         };
         let known = match self.known_token(token, kind).await {
             Ok(known) => known,
-            Err(TokenRequestError::Grant(GrantRejection::Unknown)) => return Ok(None),
+            Err(TokenRequestError::Grant(GrantRejection::Unknown)) => return Ok(Revoked::Nothing),
             Err(error) => return Err(error),
         };
         if known.grant.client != client.id {
@@ -382,12 +392,13 @@ impl AuthorizationServer {
                 removed.map_err(ServerError::from)?;
                 self.forget(|known, _| *known == hash);
                 self.note_change();
+                Ok(Revoked::AccessToken)
             }
             TokenKind::Code | TokenKind::Refresh => {
                 self.revoke_grant(&known.grant.id).await?;
+                Ok(Revoked::Grant(Box::new(known.grant)))
             }
         }
-        Ok(Some(known.grant))
     }
 
     /// What the store knows of an access token that is not in memory.

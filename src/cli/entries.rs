@@ -1,7 +1,8 @@
-//! `tollbridge server`, `tollbridge profile` and `tollbridge workspace`: what the admin API does with entries of the store.
+//! `tollbridge server`, `profile`, `workspace` and `view`: what the admin API does with what the store has.
 
 mod setting;
 mod show;
+mod views;
 
 use std::{
     fs,
@@ -28,6 +29,7 @@ use crate::{
     control_socket::{self, RestartCommand, canonical_files},
 };
 use setting::{Setting, SettingKey};
+pub(super) use views::ViewArgs;
 
 /// The largest document that is read.
 const DOCUMENT_BYTES_MAX: u64 = 4 << 20;
@@ -184,7 +186,11 @@ impl EntryCommand {
     fn run(&self, section: EntrySection) -> ExitCode {
         match self {
             Self::List(common) => common.with(section, AccessMode::Read, async |operations| {
-                operations.list(common.json).await
+                let path = format!("/{}", section.as_str());
+                operations
+                    .api
+                    .list(&path, common.json, show::print_entries)
+                    .await
             }),
             Self::Show(named) => named
                 .common
@@ -223,14 +229,25 @@ impl ListEntries {
         intent: AccessMode,
         work: impl AsyncFnOnce(&EntryOperations<'_>) -> Result<ExitCode, CommandError>,
     ) -> ExitCode {
-        let run = async |data_dir: &Arc<DataDir>| {
-            let api = OfflineApi::start(&self.config, data_dir).await?;
+        self.with_api(intent, async |api, data_dir| {
             let operations = EntryOperations {
-                api: &api,
+                api,
                 data_dir,
                 section,
             };
-            let done = work(&operations).await;
+            work(&operations).await
+        })
+    }
+
+    /// Does `work` with all operations.
+    fn with_api(
+        &self,
+        intent: AccessMode,
+        work: impl AsyncFnOnce(&OfflineApi, &DataDir) -> Result<ExitCode, CommandError>,
+    ) -> ExitCode {
+        let run = async |data_dir: &Arc<DataDir>| {
+            let api = OfflineApi::start(&self.config, data_dir).await?;
+            let done = work(&api, data_dir).await;
             api.stop().await;
             done
         };
@@ -369,31 +386,6 @@ impl EntryOperations<'_> {
         format!("/{}/{name}", self.section.as_str())
     }
 
-    async fn list(&self, json: bool) -> Result<ExitCode, CommandError> {
-        let mut items = Vec::new();
-        let mut cursor = None::<String>;
-        loop {
-            let next = cursor.map_or_else(String::new, |cursor| format!("&cursor={cursor}"));
-            let path = format!("/{}?limit=500{next}", self.section.as_str());
-            let mut answer = self.api.send(Method::GET, &path, None).await;
-            if !answer.status.is_success() {
-                return Ok(answer.report(json, |_| ExitCode::FAILURE));
-            }
-            cursor = answer.body["next_cursor"].as_str().map(str::to_owned);
-            if let Some(page) = answer.body["items"].as_array_mut() {
-                items.append(page);
-            }
-            if cursor.is_none() {
-                break;
-            }
-        }
-        Ok(if json {
-            print_json(&items)
-        } else {
-            show::print_entries(&items)
-        })
-    }
-
     /// Makes a change, of which people are told that it was `done`.
     async fn change(
         &self,
@@ -412,12 +404,50 @@ impl EntryOperations<'_> {
             let noun = self.section.noun();
             print(&escape_terminal(&format!("{noun} `{name}` {done}\n")))
         });
-        let (gateways, has_failed) = self.data_dir.last_change();
-        if is_made && gateways > 0 {
-            let noun = if gateways == 1 { "gateway" } else { "gateways" };
-            eprint(&format!("in effect in {gateways} running {noun}\n"));
+        Ok(report_gateways(self.data_dir, is_made, code))
+    }
+}
+
+/// Says how many gateways know of a change that `is_made`; the exit code, which `code` is without them.
+fn report_gateways(data_dir: &DataDir, is_made: bool, code: ExitCode) -> ExitCode {
+    let (gateways, has_failed) = data_dir.last_change();
+    if is_made && gateways > 0 {
+        let noun = if gateways == 1 { "gateway" } else { "gateways" };
+        eprint(&format!("in effect in {gateways} running {noun}\n"));
+    }
+    data_dir::exit_code(code, !has_failed)
+}
+
+impl OfflineApi {
+    /// Prints the list at `path`, all pages: as JSON, or what `show` makes of it.
+    async fn list(
+        &self,
+        path: &str,
+        json: bool,
+        show: impl FnOnce(&[Value]) -> ExitCode,
+    ) -> Result<ExitCode, CommandError> {
+        let mut items = Vec::new();
+        let mut cursor = None::<String>;
+        loop {
+            let next = cursor.map_or_else(String::new, |cursor| format!("&cursor={cursor}"));
+            let page = format!("{path}?limit=500{next}");
+            let mut answer = self.send(Method::GET, &page, None).await;
+            if !answer.status.is_success() {
+                return Ok(answer.report(json, |_| ExitCode::FAILURE));
+            }
+            cursor = answer.body["next_cursor"].as_str().map(str::to_owned);
+            if let Some(page) = answer.body["items"].as_array_mut() {
+                items.append(page);
+            }
+            if cursor.is_none() {
+                break;
+            }
         }
-        Ok(data_dir::exit_code(code, !has_failed))
+        Ok(if json {
+            print_json(&items)
+        } else {
+            show(&items)
+        })
     }
 }
 

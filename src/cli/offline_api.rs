@@ -19,11 +19,11 @@ use super::{
 };
 use crate::{
     api::{
-        Api, ApiCaller, ApiState, ChangePlan, ConfigWriter, EventStreams, Problem, ServerTrial,
-        ServerTrials, view_event,
+        Api, ApiCaller, ApiState, ChangePlan, ConfigWriter, EventStreams, FoundPlaces, Problem,
+        ServerTrial, ServerTrials, view_event,
     },
     app::{self, GatewayCore, ProcessContext},
-    audit::EventKind,
+    audit::{ChangedValues, EventKind},
     auth::Agent,
     clock,
     config::{
@@ -75,6 +75,11 @@ impl OfflineApi {
                 .config
         };
         let idle = GatewayCore::start_stateless(&idle, ProcessContext::default()).await?;
+        let directory = idle.proxy.governance().directory();
+        let configured = data_dir.config.agents.values().cloned().collect();
+        directory.update_config(data_dir.config.governance.auth, configured);
+        let agents = data_dir.store.agents.agents().await?.rows;
+        directory.update_store(agents.into_iter().map(Agent::from).collect(), Vec::new());
         let stored = data_dir.store.entries.entries().await?;
         let writer = StoreWriter {
             args: args.clone(),
@@ -241,7 +246,7 @@ impl ConfigWriter for StoreWriter {
         })
     }
 
-    /// Gateways that run are told; nothing is known of agents here.
+    /// Gateways that run are told; here agents are as they were at the start.
     fn apply_agents(&self) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(async move {
             self.data_dir.notify_change().await;
@@ -259,6 +264,7 @@ impl ConfigWriter for StoreWriter {
                 event: view_event(change),
                 subject: change.view().id.to_string(),
                 detail: detail.to_owned(),
+                changes: ChangedValues::default(),
             };
             let mut outcome = ViewOutcome::Missing;
             let write = async {

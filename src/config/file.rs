@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AgentMatch, Audit, Egress, GovernanceConfig, JwtIssuer, Limits, LogConfig, Naming, OAuthConfig,
-    Profile, Role, Secret, Secrets, Terms, ViewsConfig, model::policy::GlobList, units::Time,
+    Profile, Role, Secret, Secrets, Terms, ViewsConfig, Workspace, model::policy::GlobList,
+    units::Time,
 };
 pub(super) use server::ServerSection;
 

@@ -27,3 +27,4 @@ pub(super) mod server;
 pub(super) mod server_settings;
 pub(super) mod transport;
 pub(super) mod views;
+pub(super) mod workspace;

@@ -5,8 +5,8 @@ use maud::{Markup, html};
 use serde_json::{Value, json};
 
 use super::{
-    Content, FormOutcome, PageResult, Visit,
-    api_client::{Answer, ApiFailure, encoded, query},
+    Content, FormOutcome, PageResult, PageVisit,
+    api_client::{ApiFailure, JsonFields, encoded, query},
     budgets::budget_line,
     format::{ago, input, next_page, pill, plain, pretty, select, source},
 };
@@ -24,12 +24,12 @@ const ROLES: [(&str, &str); 4] = [
 ];
 
 /// Whether the person may change agents.
-fn may_change(visit: &Visit<'_>) -> bool {
+fn may_change(visit: &PageVisit<'_>) -> bool {
     matches!(visit.viewer.caller.role, Role::Admin | Role::WorkspaceAdmin)
 }
 
 /// Lists agents; makes one.
-pub(super) async fn list(visit: &Visit<'_>) -> Result<PageResult, ApiFailure> {
+pub(super) async fn list(visit: &PageVisit<'_>) -> Result<PageResult, ApiFailure> {
     if visit.action() == "create" {
         let team = visit.sent("team").trim();
         let settings = json!({
@@ -79,7 +79,7 @@ pub(super) async fn list(visit: &Visit<'_>) -> Result<PageResult, ApiFailure> {
     }))
 }
 
-fn new_agent(visit: &Visit<'_>) -> Markup {
+fn new_agent(visit: &PageVisit<'_>) -> Markup {
     html! {
         section {
             h2 { "New agent" }
@@ -95,7 +95,7 @@ fn new_agent(visit: &Visit<'_>) -> Markup {
 }
 
 /// Does what was asked for of the agent at `path` of the API.
-async fn change(visit: &Visit<'_>, name: &str, path: &str) -> Result<FormOutcome, ApiFailure> {
+async fn change(visit: &PageVisit<'_>, name: &str, path: &str) -> Result<FormOutcome, ApiFailure> {
     let done = match visit.action() {
         "" => return Ok(FormOutcome::Nothing),
         "key" => {
@@ -156,7 +156,7 @@ async fn change(visit: &Visit<'_>, name: &str, path: &str) -> Result<FormOutcome
 }
 
 /// Shows one agent, and does what its forms ask for.
-pub(super) async fn show(visit: &Visit<'_>, name: &str) -> Result<PageResult, ApiFailure> {
+pub(super) async fn show(visit: &PageVisit<'_>, name: &str) -> Result<PageResult, ApiFailure> {
     let path = format!("/agents/{}", encoded(name));
     let made = match change(visit, name, &path).await? {
         FormOutcome::SeeOther(page) => return Ok(PageResult::SeeOther(page)),
@@ -201,7 +201,7 @@ pub(super) async fn show(visit: &Visit<'_>, name: &str) -> Result<PageResult, Ap
     }))
 }
 
-fn switches(visit: &Visit<'_>, agent: &Value) -> Markup {
+fn switches(visit: &PageVisit<'_>, agent: &Value) -> Markup {
     let is_ours = agent["source"].text("type") == "store";
     let calls = format!("/ui/calls{}", query(&[("agent", agent.text("name"))]));
     let tools = format!("/ui/tools{}", query(&[("agent", agent.text("name"))]));
@@ -245,7 +245,7 @@ const MODES: [(&str, &str); 5] = [
 ];
 
 /// What it may call, in a form where it may be changed here.
-fn policy(visit: &Visit<'_>, agent: &Value) -> Markup {
+fn policy(visit: &PageVisit<'_>, agent: &Value) -> Markup {
     let policy = &agent["terms"]["policy"];
     let tools = policy.list("tools").iter().filter_map(Value::as_str);
     let tools = tools.collect::<Vec<_>>().join("\n");
@@ -280,7 +280,7 @@ fn new_key(made: &Value) -> Markup {
     }
 }
 
-fn key_table(visit: &Visit<'_>, keys: &Value) -> Markup {
+fn key_table(visit: &PageVisit<'_>, keys: &Value) -> Markup {
     html! {
         table {
             thead { tr { th { "Key" } th { "State" } th.hide { "Last used" } th.hide { "Expires" } th {} } }
@@ -309,7 +309,7 @@ fn key_table(visit: &Visit<'_>, keys: &Value) -> Markup {
     }
 }
 
-fn key_form(visit: &Visit<'_>) -> Markup {
+fn key_form(visit: &PageVisit<'_>) -> Markup {
     html! {
         form.filters method="post" {
             (visit.token())

@@ -21,7 +21,7 @@ pub(super) struct ApiClient<'v> {
 
 /// An answer of the API.
 #[derive(Debug, Default)]
-pub(super) struct ApiAnswer {
+pub(super) struct VersionedAnswer {
     pub(super) body: Value,
     /// The version of what was asked for; empty where it has none.
     pub(super) version: String,
@@ -66,7 +66,7 @@ impl<'v> ApiClient<'v> {
     }
 
     /// What is at `path`, with its version.
-    pub(super) async fn get_versioned(&self, path: &str) -> Result<ApiAnswer, ApiFailure> {
+    pub(super) async fn get_versioned(&self, path: &str) -> Result<VersionedAnswer, ApiFailure> {
         self.send((Method::GET, path), None, "").await
     }
 
@@ -91,7 +91,7 @@ impl<'v> ApiClient<'v> {
         (method, path): (Method, &str),
         body: Option<&Value>,
         version: &str,
-    ) -> Result<ApiAnswer, ApiFailure> {
+    ) -> Result<VersionedAnswer, ApiFailure> {
         let body = body.map(ToString::to_string).unwrap_or_default();
         let mut request = self.viewer.request(method, path, Bytes::from(body));
         if !version.is_empty()
@@ -106,7 +106,7 @@ impl<'v> ApiClient<'v> {
         if status.is_success() {
             let version = version.as_ref().and_then(|it| it.to_str().ok());
             let version = version.unwrap_or_default().to_owned();
-            return Ok(ApiAnswer { body, version });
+            return Ok(VersionedAnswer { body, version });
         }
         Err(ApiFailure {
             status,
@@ -117,7 +117,7 @@ impl<'v> ApiClient<'v> {
 }
 
 /// Reading answers of the API, whose shape its description fixes.
-pub(super) trait Answer {
+pub(super) trait JsonFields {
     /// The string at `key`; empty where there is none.
     fn text(&self, key: &str) -> &str;
 
@@ -131,7 +131,7 @@ pub(super) trait Answer {
     fn is(&self, key: &str) -> bool;
 }
 
-impl Answer for Value {
+impl JsonFields for Value {
     fn text(&self, key: &str) -> &str {
         self[key].as_str().unwrap_or_default()
     }

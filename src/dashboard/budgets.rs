@@ -4,14 +4,14 @@ use maud::{Markup, html};
 use serde_json::{Value, json};
 
 use super::{
-    Content, PageResult, Visit,
-    api_client::{Answer, ApiFailure, encoded, query},
+    Content, PageResult, PageVisit,
+    api_client::{ApiFailure, JsonFields, encoded, query},
     format::{ago, next_page, plain},
 };
 use crate::config::Role;
 
 /// Lists budgets.
-pub(super) async fn list(visit: &Visit<'_>) -> Result<PageResult, ApiFailure> {
+pub(super) async fn list(visit: &PageVisit<'_>) -> Result<PageResult, ApiFailure> {
     if visit.action() == "reset" {
         let budget = visit.sent("budget");
         let path = format!("/budgets/{}/reset", encoded(budget));
@@ -51,7 +51,7 @@ pub(super) async fn list(visit: &Visit<'_>) -> Result<PageResult, ApiFailure> {
     }))
 }
 
-fn row(visit: &Visit<'_>, budget: &Value, may_reset: bool) -> Markup {
+fn row(visit: &PageVisit<'_>, budget: &Value, may_reset: bool) -> Markup {
     let ends = budget.text("ends");
     html! {
         tr {

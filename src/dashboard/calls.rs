@@ -4,8 +4,8 @@ use maud::{Markup, html};
 use serde_json::{Value, json};
 
 use super::{
-    Content, PageResult, Visit,
-    api_client::{Answer, ApiFailure, encoded, query},
+    Content, PageResult, PageVisit,
+    api_client::{ApiFailure, JsonFields, encoded, query},
     format::{
         ago, decision_pill, input, milliseconds, next_page, plain, pretty, select, server_link, usd,
     },
@@ -17,7 +17,7 @@ const SECTION: &str = "Calls";
 const FILTERS: [&str; 6] = ["agent", "server", "tool", "decision", "since", "until"];
 
 /// Lists calls.
-pub(super) async fn list(visit: &Visit<'_>) -> Result<PageResult, ApiFailure> {
+pub(super) async fn list(visit: &PageVisit<'_>) -> Result<PageResult, ApiFailure> {
     let sees_all = matches!(visit.viewer.caller.role, Role::Admin | Role::Auditor);
     let mut fields: Vec<(&str, &str)> = FILTERS
         .iter()
@@ -50,7 +50,7 @@ pub(super) async fn list(visit: &Visit<'_>) -> Result<PageResult, ApiFailure> {
     }))
 }
 
-fn filters(visit: &Visit<'_>, sees_all: bool) -> Markup {
+fn filters(visit: &PageVisit<'_>, sees_all: bool) -> Markup {
     let decisions = [
         ("", "any"),
         ("allowed", "answered"),
@@ -86,7 +86,7 @@ fn row(record: &Value) -> Markup {
 }
 
 /// Shows one call.
-pub(super) async fn show(visit: &Visit<'_>, id: &str) -> Result<PageResult, ApiFailure> {
+pub(super) async fn show(visit: &PageVisit<'_>, id: &str) -> Result<PageResult, ApiFailure> {
     let record = visit.api.get(&format!("/audit/{}", encoded(id))).await?;
     let why = match record.text("decision") {
         "refused" => explain(visit, &record).await?,
@@ -122,7 +122,7 @@ pub(super) async fn show(visit: &Visit<'_>, id: &str) -> Result<PageResult, ApiF
 }
 
 /// What the rules say of the call today.
-async fn explain(visit: &Visit<'_>, record: &Value) -> Result<Option<Value>, ApiFailure> {
+async fn explain(visit: &PageVisit<'_>, record: &Value) -> Result<Option<Value>, ApiFailure> {
     let kind = match record.text("method") {
         "tools/call" => "tool",
         "prompts/get" => "prompt",

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
-use super::{Content, PageResult, Visit, format::input};
+use super::{Content, PageResult, PageVisit, format::input};
 
 /// A client, where its config is, and what that says for a gateway at a URL.
 struct ClientSnippet {
@@ -81,7 +81,7 @@ fn pretty(value: &Value) -> String {
 }
 
 /// Shows what to write for each client.
-pub(super) fn show(visit: &Visit<'_>) -> PageResult {
+pub(super) fn show(visit: &PageVisit<'_>) -> PageResult {
     let profile = visit.query.get("profile").trim();
     let mut url = format!("{}/mcp", visit.viewer.base);
     if !profile.is_empty() {

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::api_client::{Answer, encoded, query};
+use super::api_client::{JsonFields, encoded, query};
 use crate::{clock, escape};
 
 /// Text of others: without characters that steer what is shown around it.

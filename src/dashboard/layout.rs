@@ -6,7 +6,7 @@ use maud::{DOCTYPE, Markup, html};
 use sha2::{Digest, Sha256};
 
 use super::{
-    Content, Visit,
+    Content, PageVisit,
     api_client::ApiFailure,
     format::{pill, plain},
 };
@@ -75,7 +75,7 @@ const NAVIGATION: [&[NavigationEntry]; 3] = [
     ],
     &[
         NavigationEntry("Agents", "/ui/agents", WORKSPACE),
-        NavigationEntry("Budgets", "/ui/budgets", READERS),
+        NavigationEntry("Budgets", "/ui/budgets", WORKSPACE),
         NavigationEntry("Profiles", "/ui/profiles", READERS),
     ],
     &[
@@ -85,7 +85,7 @@ const NAVIGATION: [&[NavigationEntry]; 3] = [
 ];
 
 /// A page of the dashboard.
-pub(super) fn page(visit: &Visit<'_>, content: &Content) -> Markup {
+pub(super) fn page(visit: &PageVisit<'_>, content: &Content) -> Markup {
     let viewer = visit.viewer;
     let role = viewer.caller.role;
     let sees_events = READERS.contains(&role);
@@ -131,7 +131,7 @@ pub(super) fn page(visit: &Visit<'_>, content: &Content) -> Markup {
 }
 
 /// What the page before has done.
-fn notices(visit: &Visit<'_>) -> Markup {
+fn notices(visit: &PageVisit<'_>) -> Markup {
     let done = visit.query.get("done");
     html! {
         @if !done.is_empty() { p.notice.done role="status" { (plain(done)) } }
@@ -139,7 +139,7 @@ fn notices(visit: &Visit<'_>) -> Markup {
 }
 
 /// A page that says why there is none.
-pub(super) fn failure_page(visit: &Visit<'_>, failure: &ApiFailure) -> Markup {
+pub(super) fn failure_page(visit: &PageVisit<'_>, failure: &ApiFailure) -> Markup {
     page(
         visit,
         &Content {

@@ -4,8 +4,8 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::{
-    Content, PageResult, Visit,
-    api_client::{Answer, ApiFailure, encoded},
+    Content, PageResult, PageVisit,
+    api_client::{ApiFailure, JsonFields, encoded},
     budgets::budget_line,
     format::{ago, count, pill, plain, server_link, trend, usd},
     layout::state_pill,
@@ -26,7 +26,7 @@ struct Need {
 }
 
 /// Shows the page.
-pub(super) async fn show(visit: &Visit<'_>) -> Result<PageResult, ApiFailure> {
+pub(super) async fn show(visit: &PageVisit<'_>) -> Result<PageResult, ApiFailure> {
     let role = visit.viewer.caller.role;
     let body = match role {
         Role::Admin | Role::Auditor => gateway(visit).await?,
@@ -43,7 +43,7 @@ pub(super) async fn show(visit: &Visit<'_>) -> Result<PageResult, ApiFailure> {
     }))
 }
 
-async fn gateway(visit: &Visit<'_>) -> Result<Markup, ApiFailure> {
+async fn gateway(visit: &PageVisit<'_>) -> Result<Markup, ApiFailure> {
     let status = visit.api.get("/status").await?;
     let budgets = visit.api.get("/budgets?limit=500").await?;
     let usage = visit.api.get("/usage?by=server&step=hour&limit=500").await;
@@ -74,7 +74,7 @@ async fn gateway(visit: &Visit<'_>) -> Result<Markup, ApiFailure> {
 }
 
 /// What an agent sees of itself.
-async fn own(visit: &Visit<'_>) -> Result<Markup, ApiFailure> {
+async fn own(visit: &PageVisit<'_>) -> Result<Markup, ApiFailure> {
     let me = visit.api.get("/me").await?;
     let calls = &me["calls"];
     Ok(html! {

@@ -5,13 +5,13 @@ use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
 use super::{
-    Content, PageResult, Visit,
-    api_client::{Answer, ApiFailure, encoded, query},
+    Content, PageResult, PageVisit,
+    api_client::{ApiFailure, JsonFields, encoded, query},
     format::{input, plain, pretty},
 };
 
 /// Shows the page; runs the call that was sent.
-pub(super) async fn show(visit: &Visit<'_>) -> Result<PageResult, ApiFailure> {
+pub(super) async fn show(visit: &PageVisit<'_>) -> Result<PageResult, ApiFailure> {
     let pick = |name: &'static str| match visit.form {
         Some(_) => visit.sent(name).trim(),
         None => visit.query.get(name).trim(),
@@ -73,7 +73,7 @@ pub(super) async fn show(visit: &Visit<'_>) -> Result<PageResult, ApiFailure> {
     }))
 }
 
-async fn find_tool(visit: &Visit<'_>, name: &str) -> Result<Value, ApiFailure> {
+async fn find_tool(visit: &PageVisit<'_>, name: &str) -> Result<Value, ApiFailure> {
     let found = visit
         .api
         .get(&format!(
@@ -87,7 +87,7 @@ async fn find_tool(visit: &Visit<'_>, name: &str) -> Result<Value, ApiFailure> {
 }
 
 /// The arguments that were sent: the JSON where there is any, which the script keeps in step with the fields.
-fn read_arguments(visit: &Visit<'_>, schema: &Value) -> Result<Value, ApiFailure> {
+fn read_arguments(visit: &PageVisit<'_>, schema: &Value) -> Result<Value, ApiFailure> {
     let json = visit.sent("arguments").trim();
     if !json.is_empty() && json != "{}" {
         return serde_json::from_str(json).map_err(|error| {
@@ -120,7 +120,7 @@ fn kind_of(property: &Value) -> &'static str {
     }
 }
 
-fn call_form(visit: &Visit<'_>, tool: &Value, agent: &str, arguments: &Value) -> Markup {
+fn call_form(visit: &PageVisit<'_>, tool: &Value, agent: &str, arguments: &Value) -> Markup {
     let item = &tool["item"];
     let schema = &item["inputSchema"];
     let required = schema.list("required");
@@ -240,7 +240,7 @@ fn content_block(block: &Value) -> Markup {
 }
 
 /// The same call elsewhere.
-fn equivalents(visit: &Visit<'_>, name: &str, arguments: &Value) -> Markup {
+fn equivalents(visit: &PageVisit<'_>, name: &str, arguments: &Value) -> Markup {
     let message = json!({
         "jsonrpc": "2.0", "id": 1, "method": "tools/call",
         "params": { "name": name, "arguments": arguments },

@@ -5,8 +5,8 @@ use maud::html;
 use serde_json::{Value, json};
 
 use super::{
-    Content, PageResult, Visit,
-    api_client::{Answer, ApiFailure, encoded, query},
+    Content, PageResult, PageVisit,
+    api_client::{ApiFailure, JsonFields, encoded, query},
     format::{input, next_page, plain, pretty, source},
 };
 use crate::config::Role;
@@ -14,7 +14,7 @@ use crate::config::Role;
 const SECTION: &str = "Profiles";
 
 /// Lists profiles; makes one.
-pub(super) async fn list(visit: &Visit<'_>) -> Result<PageResult, ApiFailure> {
+pub(super) async fn list(visit: &PageVisit<'_>) -> Result<PageResult, ApiFailure> {
     if visit.action() == "create" {
         let name = visit.sent("name").trim();
         let config = parsed(visit.sent("config"))?;
@@ -74,7 +74,7 @@ pub(super) async fn list(visit: &Visit<'_>) -> Result<PageResult, ApiFailure> {
 }
 
 /// Shows one profile; changes or deletes it.
-pub(super) async fn show(visit: &Visit<'_>, name: &str) -> Result<PageResult, ApiFailure> {
+pub(super) async fn show(visit: &PageVisit<'_>, name: &str) -> Result<PageResult, ApiFailure> {
     let path = format!("/profiles/{}", encoded(name));
     match visit.action() {
         "" => {}

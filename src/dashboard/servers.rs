@@ -5,8 +5,8 @@ use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
 use super::{
-    Content, FormOutcome, PageResult, Visit,
-    api_client::{Answer, ApiAnswer, ApiFailure, encoded, query},
+    Content, FormOutcome, PageResult, PageVisit,
+    api_client::{ApiFailure, JsonFields, VersionedAnswer, encoded, query},
     format::{ago, count, input, next_page, plain, pretty, select, server_link, source},
     layout::state_pill,
 };
@@ -15,7 +15,7 @@ use crate::config::Role;
 const SECTION: &str = "Servers";
 
 /// Lists servers.
-pub(super) async fn list(visit: &Visit<'_>) -> Result<PageResult, ApiFailure> {
+pub(super) async fn list(visit: &PageVisit<'_>) -> Result<PageResult, ApiFailure> {
     let fields = [("cursor", visit.query.get("cursor"))];
     let servers = visit
         .api
@@ -67,7 +67,7 @@ fn endpoint(config: &Value) -> String {
 }
 
 /// Shows one server, and does what its forms ask for.
-pub(super) async fn show(visit: &Visit<'_>, name: &str) -> Result<PageResult, ApiFailure> {
+pub(super) async fn show(visit: &PageVisit<'_>, name: &str) -> Result<PageResult, ApiFailure> {
     let path = format!("/servers/{}", encoded(name));
     let tried = match change(visit, name, &path).await? {
         FormOutcome::SeeOther(page) => return Ok(PageResult::SeeOther(page)),
@@ -93,7 +93,7 @@ pub(super) async fn show(visit: &Visit<'_>, name: &str) -> Result<PageResult, Ap
 }
 
 /// Does what was asked for of the server at `path` of the API.
-async fn change(visit: &Visit<'_>, name: &str, path: &str) -> Result<FormOutcome, ApiFailure> {
+async fn change(visit: &PageVisit<'_>, name: &str, path: &str) -> Result<FormOutcome, ApiFailure> {
     let done = match visit.action() {
         "" => return Ok(FormOutcome::Nothing),
         "test" => {
@@ -148,7 +148,7 @@ async fn change(visit: &Visit<'_>, name: &str, path: &str) -> Result<FormOutcome
     Ok(FormOutcome::SeeOther(page))
 }
 
-fn button(visit: &Visit<'_>, action: &str, words: &str) -> Markup {
+fn button(visit: &PageVisit<'_>, action: &str, words: &str) -> Markup {
     html! {
         form.inline method="post" {
             (visit.token())
@@ -157,7 +157,7 @@ fn button(visit: &Visit<'_>, action: &str, words: &str) -> Markup {
     }
 }
 
-fn switches(visit: &Visit<'_>, server: &Value) -> Markup {
+fn switches(visit: &PageVisit<'_>, server: &Value) -> Markup {
     let is_enabled = server["config"]["enabled"] != json!(false);
     html! {
         @if matches!(visit.viewer.caller.role, Role::Admin | Role::WorkspaceAdmin) {
@@ -228,7 +228,7 @@ fn trial(tried: &Value) -> Markup {
     }
 }
 
-fn tool_table(visit: &Visit<'_>, server: &Value, tools: &Value) -> Markup {
+fn tool_table(visit: &PageVisit<'_>, server: &Value, tools: &Value) -> Markup {
     let is_ours = server["source"].text("type") == "store";
     let may_change = is_ours && visit.viewer.caller.role == Role::Admin;
     html! {
@@ -263,7 +263,7 @@ fn tool_table(visit: &Visit<'_>, server: &Value, tools: &Value) -> Markup {
 }
 
 /// What the entry of a server says; in a form where it may be changed here.
-fn entry(visit: &Visit<'_>, server: &ApiAnswer) -> Markup {
+fn entry(visit: &PageVisit<'_>, server: &VersionedAnswer) -> Markup {
     let config = &server.body["config"];
     let is_ours = server.body["source"].text("type") == "store";
     html! {
@@ -296,7 +296,7 @@ fn parsed(json: &str) -> Result<Value, ApiFailure> {
 }
 
 /// The form for a new server; tests it, or makes it.
-pub(super) async fn add(visit: &Visit<'_>) -> Result<PageResult, ApiFailure> {
+pub(super) async fn add(visit: &PageVisit<'_>) -> Result<PageResult, ApiFailure> {
     let mut wrong = None;
     let mut tried = None;
     if let Some(form) = visit.form {
@@ -346,7 +346,7 @@ pub(super) async fn add(visit: &Visit<'_>) -> Result<PageResult, ApiFailure> {
     }))
 }
 
-fn new_server_fields(visit: &Visit<'_>) -> Markup {
+fn new_server_fields(visit: &PageVisit<'_>) -> Markup {
     let auth = [
         ("", "none"),
         ("bearer", "bearer token"),
@@ -462,7 +462,7 @@ fn config_of(form: &crate::browser_login::FormFields) -> Result<Value, ApiFailur
 }
 
 async fn test_all(
-    visit: &Visit<'_>,
+    visit: &PageVisit<'_>,
     servers: &[(String, Value)],
 ) -> Result<Vec<(String, Value)>, ApiFailure> {
     let mut tried = Vec::new();
@@ -474,7 +474,10 @@ async fn test_all(
 }
 
 /// Makes the servers; the page to go on at.
-async fn make_all(visit: &Visit<'_>, servers: &[(String, Value)]) -> Result<String, ApiFailure> {
+async fn make_all(
+    visit: &PageVisit<'_>,
+    servers: &[(String, Value)],
+) -> Result<String, ApiFailure> {
     for (name, config) in servers {
         let body = json!({ "name": name, "config": config });
         let made = visit.api.post("/servers", &body).await;

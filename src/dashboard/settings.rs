@@ -4,13 +4,13 @@ use maud::{Markup, html};
 use serde_json::{Value, json};
 
 use super::{
-    Content, PageResult, Visit,
-    api_client::{Answer, ApiFailure},
+    Content, PageResult, PageVisit,
+    api_client::{ApiFailure, JsonFields},
     format::{ago, plain, select},
 };
 
 /// Shows the config, and validates one that was sent.
-pub(super) async fn show(visit: &Visit<'_>) -> Result<PageResult, ApiFailure> {
+pub(super) async fn show(visit: &PageVisit<'_>) -> Result<PageResult, ApiFailure> {
     let running = visit.api.get("/config").await?;
     let status = visit.api.get("/status").await?;
     let validated = match visit.action() {
@@ -70,7 +70,7 @@ fn files(config: &Value) -> Markup {
     }
 }
 
-fn validation(visit: &Visit<'_>, validated: Option<&Value>) -> Markup {
+fn validation(visit: &PageVisit<'_>, validated: Option<&Value>) -> Markup {
     let formats = [("toml", "TOML"), ("yaml", "YAML"), ("json", "JSON")];
     html! {
         section id="validate" {

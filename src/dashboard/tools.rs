@@ -3,14 +3,14 @@
 use maud::html;
 
 use super::{
-    Content, PageResult, Visit,
-    api_client::{Answer, ApiFailure, query},
+    Content, PageResult, PageVisit,
+    api_client::{ApiFailure, JsonFields, query},
     format::{input, next_page, pill, plain, pretty, server_link},
 };
 use crate::config::Role;
 
 /// Lists tools.
-pub(super) async fn list(visit: &Visit<'_>) -> Result<PageResult, ApiFailure> {
+pub(super) async fn list(visit: &PageVisit<'_>) -> Result<PageResult, ApiFailure> {
     let (q, agent) = (visit.query.get("q"), visit.query.get("agent"));
     let role = visit.viewer.caller.role;
     let sees_all = matches!(role, Role::Admin | Role::Auditor);

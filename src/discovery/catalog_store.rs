@@ -232,6 +232,19 @@ impl CatalogStore {
         owners.is_empty() || self.current.load().owner_catalogs.has(owners)
     }
 
+    /// Whether what is shown to `audience` on the route of `scope`, where that is a view, is at hand and need not be
+    /// cut first.
+    pub fn has_view_catalog(
+        &self,
+        (owners, scope): (&OwnerSet, &Scope),
+        audience: Audience,
+    ) -> bool {
+        self.view_of(scope).is_none_or(|view| {
+            let current = self.current.load();
+            current.known_of_view(&view, owners, audience).is_some()
+        })
+    }
+
     /// Whether workspaces or agents own servers.
     pub fn has_owned_servers(&self) -> bool {
         !self.current.load().plan.owners.is_empty()

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use dashmap::DashSet;
 use tokio::sync::Notify;
 
-use super::Proxy;
+use super::{Proxy, lists};
 use crate::{
     auth::Agent,
     backend::Backend,
     names::{AgentId, OwnerSet, Scope, ServerOwner},
+    session::Call,
     task::run_blocking,
 };
 
@@ -31,6 +32,19 @@ impl Proxy {
         if !self.catalog_store.has_catalog(&owners) {
             let store = Arc::clone(&self.catalog_store);
             run_blocking(move || drop(store.catalog((&owners, &Scope::All)))).await;
+        }
+    }
+
+    /// Cuts the catalog of the view on whose route `call` came, aside: that takes long where much is listed.
+    pub(super) async fn prepare_view(&self, call: &Call) {
+        let owners = self.owners_seen_by(&call.client.agent);
+        let (scope, audience) = (call.scope.clone(), lists::audience(&call.client));
+        if !self
+            .catalog_store
+            .has_view_catalog((&owners, &scope), audience)
+        {
+            let store = Arc::clone(&self.catalog_store);
+            run_blocking(move || drop(store.catalog_for((&owners, &scope), audience))).await;
         }
     }
 

@@ -17,7 +17,7 @@ pub struct StoredEntry {
     pub changed: Timestamp,
 }
 
-/// What became of a change to an entry, or to a view.
+/// What became of a change to an entry, an agent or a view.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum EntryWrite {
     /// It was made; the entry has this version now.

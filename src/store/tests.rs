@@ -18,6 +18,7 @@ use crate::{
 };
 
 mod audit_size;
+mod views;
 
 macro_rules! contract {
     ($module:ident, $open:path) => {
@@ -53,6 +54,10 @@ macro_rules! contract {
             #[tokio::test]
             async fn the_index_forgets_what_somebody_has_seen_go() {
                 super::the_index_forgets_what_somebody_has_seen_go($open).await;
+            }
+            #[tokio::test]
+            async fn views_are_kept_until_they_end() {
+                super::views::views_are_kept_until_they_end($open).await;
             }
             #[tokio::test]
             async fn keys_are_derived_for_each_purpose() {

@@ -193,7 +193,6 @@ async fn each_role_sees_its_pages() {
             &[
                 "/tools?q=echo&agent=reader",
                 "/playground?tool=mcp_own_echo&agent=reader",
-                "/budgets",
                 "/settings",
             ],
         ),

@@ -110,6 +110,7 @@ const PARAMETERS: &[(&str, &str)] = &[
     ("server", "own"),
     ("tool", "nothing"),
     ("view", "nothing"),
+    ("workspace", "nothing"),
 ];
 
 /// A request to the operation `verb` `path`, which changes nothing.

@@ -338,6 +338,186 @@ async fn a_view_expires() {
     api.stop().await;
 }
 
+/// The base of a bud and what a conversation overrides: servers join, disabled tools go, the choice of the conversation
+/// counts.
+#[tokio::test]
+async fn a_conversation_overrides_its_base() {
+    let api = TestApi::start(SERVERS).await;
+    api.items("/tools?q=mcp_mail").await;
+    let (time, say, echo, uuid) = (
+        "mcp_docs_current_time",
+        "say",
+        "mcp_mail_echo",
+        "mcp_mail_uuid",
+    );
+    let function = json!({ "type": "function", "function": { "name": "mcp_mail_echo" } });
+    for (body, expect) in [
+        (json!({}), vec![]),
+        (json!({ "profile": "reading" }), vec![time, say]),
+        (json!({ "servers": ["mail"] }), vec![echo, uuid]),
+        (json!({ "servers": ["mail", "mail"] }), vec![echo, uuid]),
+        (
+            json!({ "profile": "reading", "servers": ["mail"] }),
+            vec![time, echo, uuid, say],
+        ),
+        (
+            json!({ "servers": ["mail"], "disabled_tools": ["mail/echo"] }),
+            vec![uuid],
+        ),
+        (
+            json!({ "servers": ["mail"], "disabled_tools": ["docs/echo", "none"] }),
+            vec![echo, uuid],
+        ),
+        (
+            json!({ "profile": "reading", "disabled_tools": ["say"] }),
+            vec![time],
+        ),
+        (
+            json!({ "profile": "reading", "disabled_tools": ["mcp_docs_echo"] }),
+            vec![time],
+        ),
+        (
+            json!({ "servers": ["mail"], "disabled_tools": ["mail/*"] }),
+            vec![],
+        ),
+        (
+            json!({ "servers": ["mail"], "tool_choice": "auto" }),
+            vec![echo, uuid],
+        ),
+        (
+            json!({ "servers": ["mail"], "tool_choice": "required" }),
+            vec![echo, uuid],
+        ),
+        (
+            json!({ "servers": ["mail"], "tool_choice": "none" }),
+            vec![],
+        ),
+        (
+            json!({ "servers": ["mail"], "tool_choice": { "name": "mail/uuid" } }),
+            vec![uuid],
+        ),
+        (
+            json!({ "servers": ["mail"], "tool_choice": function }),
+            vec![echo],
+        ),
+        (
+            json!({ "servers": ["mail"], "tool_choice": function, "disabled_tools": ["mail/echo"] }),
+            vec![],
+        ),
+        (
+            json!({ "servers": ["mail"], "tool_choice": { "name": "gone" } }),
+            vec![],
+        ),
+    ] {
+        let (path, id) = create(&api, AGENT_KEY, &body).await;
+        assert_eq!(tools(&api, AGENT_KEY, &path).await, expect, "{body}");
+        let shown = send(
+            &api,
+            AGENT_KEY,
+            Method::GET,
+            &format!("/views/{id}"),
+            &json!({}),
+        )
+        .await;
+        let choice = body.get("tool_choice").cloned().unwrap_or(json!("auto"));
+        assert_eq!(shown.body["tool_choice"], choice, "{body}");
+        if body["tool_choice"] == "none" {
+            let called = call(&api, AGENT_KEY, &path, echo).await;
+            assert_eq!(
+                called["error"]["data"]["code"], "TOOL_NOT_FOUND",
+                "{called}"
+            );
+        }
+    }
+    api.stop().await;
+}
+
+/// What the profile of a view does not allow, no added server brings in, and the record says the view.
+#[tokio::test]
+async fn the_policy_of_the_profile_holds() {
+    let policy =
+        "[profiles.reading.policy]\nmode = \"allowlist\"\ntools = [\"docs/*\", \"mail/uuid\"]\n";
+    let api = TestApi::start(&format!("{SERVERS}{policy}")).await;
+    api.items("/tools?q=mcp_mail").await;
+    let body = json!({ "profile": "reading", "servers": ["mail"] });
+    let (path, id) = create(&api, AGENT_KEY, &body).await;
+    let shown = tools(&api, AGENT_KEY, &path).await;
+    assert_eq!(shown, ["mcp_docs_current_time", "mcp_mail_uuid", "say"]);
+    let called = call(&api, AGENT_KEY, &path, "mcp_mail_echo").await;
+    assert_eq!(called["error"]["data"]["code"], "UNAUTHORIZED", "{called}");
+    call(&api, AGENT_KEY, &path, "say").await;
+    let records = api.items("/audit?agent=reader").await;
+    assert!(
+        records.iter().all(|record| record["view"] == *id),
+        "{records:?}"
+    );
+    api.stop().await;
+}
+
+/// A client that is connected hears that its tools changed, and is shown out when the view ends.
+#[tokio::test]
+async fn connected_clients_follow_the_view() {
+    let api = TestApi::start(SERVERS).await;
+    api.items("/tools?q=mcp_docs").await;
+    let (path, id) = create(&api, AGENT_KEY, &json!({ "profile": "reading" })).await;
+    let request = |method| {
+        let request = api.request_at(method, &path).bearer_auth(AGENT_KEY);
+        request.header("accept", "application/json, text/event-stream")
+    };
+    let opening = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" } } });
+    let opened = request(Method::POST).json(&opening).send().await.unwrap();
+    let session = opened.headers()["mcp-session-id"]
+        .to_str()
+        .unwrap()
+        .to_owned();
+    let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+    let told = request(Method::POST)
+        .header("mcp-session-id", &session)
+        .json(&initialized);
+    assert_eq!(told.send().await.unwrap().status(), StatusCode::ACCEPTED);
+    let stream = request(Method::GET).header("mcp-session-id", &session);
+    let mut stream = stream.send().await.unwrap();
+    assert_eq!(stream.status(), StatusCode::OK);
+    let at = format!("/views/{id}");
+    send(
+        &api,
+        AGENT_KEY,
+        Method::PATCH,
+        &at,
+        &json!({ "tool_choice": "none" }),
+    )
+    .await;
+    let patience = std::time::Duration::from_secs(10);
+    let mut heard = String::new();
+    while !heard.contains("notifications/tools/list_changed") {
+        let chunk = tokio::time::timeout(patience, stream.chunk())
+            .await
+            .unwrap();
+        heard.push_str(&String::from_utf8_lossy(&chunk.unwrap().unwrap()));
+    }
+    send(&api, AGENT_KEY, Method::DELETE, &at, &json!({})).await;
+    let rest = async { while let Ok(Some(_)) = stream.chunk().await {} };
+    tokio::time::timeout(patience, rest).await.unwrap();
+    api.stop().await;
+}
+
+/// Views are there after a restart, and not while their profile is gone.
+#[tokio::test]
+async fn views_survive_a_restart() {
+    let api = TestApi::start(SERVERS).await;
+    let (path, _) = create(&api, AGENT_KEY, &json!({ "profile": "reading" })).await;
+    let api = api.restart().await;
+    api.items("/tools?q=mcp_docs").await;
+    assert_eq!(tools(&api, AGENT_KEY, &path).await.len(), 2);
+    let without = api.file().replace("[profiles.reading", "[profiles.writing");
+    api.write_file(&without.replace("[\"reading\"]", "[\"writing\"]"));
+    let api = api.restart().await;
+    let heard = rpc(&api, AGENT_KEY, &path, ("tools/list", json!({}))).await;
+    assert_eq!(heard.status, StatusCode::NOT_FOUND, "{heard:?}");
+    api.stop().await;
+}
+
 fn run(test: impl Future<Output = ()>) {
     tokio::runtime::Runtime::new().unwrap().block_on(test);
 }

@@ -1,4 +1,4 @@
-//! `server` and `profile`: the operations of the admin API on the store, with and without a gateway that runs.
+//! `server`, `profile` and `view`: the operations of the admin API on the store, with and without a gateway that runs.
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -252,4 +252,65 @@ async fn servers_are_tried_as_they_are_and_unsaved() {
         "there is no server `new`",
     )
     .await;
+}
+
+#[tokio::test]
+async fn views_are_made_for_agents() {
+    let text = format!("{CONFIG}[agents.bot]\n[governance]\nauth = \"keys\"\n");
+    let place = Place::new(&text);
+    refused(&place, &["view", "create"], "say which `agent`").await;
+    refused(
+        &place,
+        &["view", "create", "--agent", "nobody"],
+        "agent `nobody`",
+    )
+    .await;
+    let create = [
+        "view",
+        "create",
+        "--agent",
+        "bot",
+        "profile=fixed",
+        "tool_choice=none",
+    ];
+    let planned = done(&place, &[&create[..], &["--dry-run"]].concat())
+        .await
+        .json();
+    assert_eq!(planned["profile"], "fixed");
+    assert!(names(&place, &["view", "list"]).await.is_empty());
+    let made = done(&place, &[&create[..], &["--json"]].concat())
+        .await
+        .json();
+    let id = made["view"]["id"].as_str().unwrap();
+    assert_eq!(names(&place, &["view", "list"]).await, [id]);
+    done(
+        &place,
+        &[
+            "view",
+            "set",
+            id,
+            "servers=[\"own\"]",
+            "--unset",
+            "tool_choice",
+        ],
+    )
+    .await;
+    let shown = done(&place, &["view", "show", id]).await.json();
+    assert_eq!(
+        (&shown["servers"], &shown["tool_choice"]),
+        (&json!(["own"]), &json!("auto"))
+    );
+    refused(
+        &place,
+        &["view", "set", id, "servers=[\"none\"]"],
+        "no server `none`",
+    )
+    .await;
+    let ended = done(&place, &["view", "end", id]).await;
+    assert_eq!(ended.stdout, format!("view `{id}` ended\n"));
+    refused(&place, &["view", "show", id], "there is no view").await;
+    let events = done(&place, &["audit", "events"]).await.stdout;
+    for event in ["view_created", "view_changed", "view_ended"] {
+        assert!(events.contains(event), "{events}");
+    }
 }

@@ -199,6 +199,8 @@ async fn help_says_what_there_is() {
       sign-ins     List and revoke what people granted to OAuth clients
       stdio        Run the gateway for one client on stdin and stdout
       ui           Print a link that opens the dashboard
+      view         Show views of the catalog, and make, change and end them for agents
+      workspace    Show workspaces, and change those of the store
       help         Print this message or the help of the given subcommand(s)
 
     Options:

@@ -70,6 +70,12 @@ fn for_people() {
     response = "1MiB"
     timeout = "10s"
 
+    [views]
+    per_agent_max = 100
+    ttl = "1h"
+    ttl_max = "1d"
+    size_max = "16KiB"
+
     [naming]
     template = "mcp_{server}_{tool}"
     charset = "strict"
@@ -81,6 +87,8 @@ fn for_people() {
     enabled = true
     durability = "process"
     arguments = false
+    results = false
+    result_limit = "64KiB"
     retention = "90d"
 
     [secrets]

@@ -65,7 +65,7 @@ fn pipes_are_waited_for_but_not_for_ever() {
 #[test]
 fn paths_start_at_the_file() {
     let directory = tempfile::tempdir().expect("a directory");
-    write(&directory, "cert.pem", "");
+    write(&directory, "cert.pem", "-----BEGIN CERTIFICATE-----\n");
     write(&directory, "key.pem", "");
     let text =
         "tls = { cert = 'cert.pem', key = 'key.pem' }\n[servers.a]\ncommand = 'a'\ncwd = '.'";
@@ -165,7 +165,7 @@ fn what_cannot_be_read_is_reported_with_the_rest() {
     2 | x = ***
       | ^ no such key
       |
-      = help: valid keys are `$schema`, `admin_listen`, `agents`, `allowed_hosts`, `allowed_origins`, `audit`, `danger_listen_without_auth`, `data_dir`, `drain_timeout`, `egress`, `first_list_wait`, `governance`, `jwt`, `keep_alive`, `limits`, `list_page_size`, `listen`, `locality`, `log`, `naming`, `oauth`, `port_search`, `profiles`, `public_url`, `request_state_ttl`, `secrets`, `servers`, `session_idle_timeout`, `socket`, `tls`, `workers` and `workspaces`
+      = help: valid keys are `$schema`, `admin_listen`, `agents`, `allowed_hosts`, `allowed_origins`, `audit`, `danger_listen_without_auth`, `data_dir`, `drain_timeout`, `egress`, `first_list_wait`, `governance`, `jwt`, `keep_alive`, `limits`, `list_page_size`, `listen`, `locality`, `log`, `naming`, `oauth`, `port_search`, `profiles`, `public_url`, `request_state_ttl`, `secrets`, `servers`, `session_idle_timeout`, `socket`, `tls`, `views`, `workers` and `workspaces`
 
     7 errors
     ");

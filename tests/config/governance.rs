@@ -646,6 +646,12 @@ fn what_governs_is_shown_and_loads_again() {
     response = "1MiB"
     timeout = "10s"
 
+    [views]
+    per_agent_max = 100
+    ttl = "1h"
+    ttl_max = "1d"
+    size_max = "16KiB"
+
     [naming]
     template = "mcp_{server}_{tool}"
     charset = "strict"
@@ -741,6 +747,8 @@ fn what_governs_is_shown_and_loads_again() {
     enabled = true
     durability = "process"
     arguments = false
+    results = false
+    result_limit = "64KiB"
     retention = "400d"
 
     [agents.researcher]

@@ -36,7 +36,7 @@ async fn what_monitors_read_is_there() {
     let under_way = backend.asked("tools/call").await;
     let status = gateway.http().get("/status", &[]).await.text().await;
     let status = wire::value(&status);
-    insta::assert_snapshot!(keys(&status).join(" "), @"config confinement governance limits listed servers sessions sessions_open started_at status uptime_seconds version");
+    insta::assert_snapshot!(keys(&status).join(" "), @"config confinement governance limits listed servers sessions sessions_open started_at status uptime_seconds version views");
     assert_eq!(status["sessions_open"], 1, "{status}");
     let server = &status["servers"][0];
     insta::assert_snapshot!(keys(server).join(" "), @"answered breaker cpu_seconds failed failed_starts health_checks history in_flight instances_busy instances_live last_listed latency_ms_p50 latency_ms_p99 memory_bytes name odd_lines offers pid queued refused restarts revision server_info since state transport");

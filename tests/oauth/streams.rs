@@ -122,7 +122,8 @@ async fn a_revoked_access_token_ends_its_own_streams() {
     let (status, next) = signing.refresh(&leaves.client, &refresh_token).await;
     assert_eq!(status, 200, "{next}");
     let next = next["access_token"].as_str().unwrap();
-    let mut open = open_stream(&signing.gateway.http().with_key(next)).await;
+    let next_http = signing.gateway.http().with_key(next);
+    let mut open = open_stream(&next_http).await;
     let (client, token) = (&leaves.client, leaves.text("access_token"));
     let form = format!("client_id={client}&token={token}");
     let headers = [("content-type", "application/x-www-form-urlencoded")];

@@ -324,6 +324,7 @@ const AT_ONCE: &[&str] = &[
     "request_state_ttl",
     "session_idle_timeout",
     "views",
+    "workspaces",
 ];
 
 /// What counts after a restart only, each with two configs that differ in it.

@@ -24,7 +24,7 @@ pub(crate) async fn key_file() {
     assert_eq!(key("secrets.key_file = '/run/key'"), named);
     let place = Place::new("secrets.key_file = 'key'");
     let missing = place.run_with("x", &["secret", "set", "a"]).await;
-    let expect = "the file of `secrets.key_file` does not exist";
+    let expect = "(`secrets.key_file`) cannot be read: No such file";
     assert!(missing.stderr.contains(expect), "{missing:?}");
     place.write_private("key", &"k".repeat(32));
     let set = place.run_with("x", &["secret", "set", "a"]).await;

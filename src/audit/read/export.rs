@@ -49,7 +49,7 @@ pub fn export(
 }
 
 /// Members of a record, with where it stands.
-const COLUMNS: [&str; 31] = [
+const COLUMNS: [&str; 33] = [
     "chain",
     "id",
     "ts",

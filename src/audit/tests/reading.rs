@@ -199,7 +199,7 @@ fn exports_are_safe_for_spreadsheets() {
     let entry = &entries(place.path(), chain)[1];
     let csv = write(ExportFormat::Csv);
     let (header, row) = csv.split_once("\r\n").unwrap();
-    assert_eq!(header.split(',').count(), 32);
+    assert_eq!(header.split(',').count(), 33);
     let row = row
         .replace(&chain.to_string(), "CHAIN")
         .replace(&id.to_string(), "ID");
@@ -207,7 +207,7 @@ fn exports_are_safe_for_spreadsheets() {
     assert_eq!(
         row,
         "CHAIN,ID,2026-01-01T00:00:00.000000Z,agent_00000000-0000-0000-0000-000000000000,\
-         \"'=HYPERLINK(\"\"http://x\"\")\",\"a,b\",science,,,two\\r\\nlines,,,github,\
+         \"'=HYPERLINK(\"\"http://x\"\")\",\"a,b\",science,,,,two\\r\\nlines,,,github,\
          srv_3246e891-92eb-5cbe-81f9-b39ac5a9d41d,,tools/call,\
          \\u001b[2J\\u202egnp.\\u009b1m,'\\t+1,,,,allowed,,'@rule,15000,a b,12.345,17,4711,,,\
          1:OFFSET\r\n"

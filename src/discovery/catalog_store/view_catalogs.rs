@@ -28,6 +28,19 @@ struct ViewCatalog {
 pub(super) struct ViewCatalogs(ArcSwap<HashMap<(ViewId, Audience), ViewCatalog>>);
 
 impl CatalogState {
+    /// The catalog of `view`, where it was cut.
+    pub(super) fn known_of_view(
+        &self,
+        view: &Arc<View>,
+        owners: &OwnerSet,
+        audience: Audience,
+    ) -> Option<Arc<Catalog>> {
+        let cut = self.view_catalogs.0.load();
+        let known = cut.get(&(view.id, audience))?;
+        let is_same = Arc::ptr_eq(&known.view, view) && known.owners == *owners;
+        is_same.then(|| Arc::clone(&known.catalog))
+    }
+
     /// What the client of `view` is shown, of those that see the servers of `owners`.
     pub(super) fn of_view(
         &self,
@@ -35,13 +48,8 @@ impl CatalogState {
         owners: &OwnerSet,
         audience: Audience,
     ) -> Arc<Catalog> {
-        let ViewCatalogs(cut) = &*self.view_catalogs;
-        let key = (view.id, audience);
-        let known = cut.load();
-        let known = known.get(&key);
-        let same = known.filter(|it| Arc::ptr_eq(&it.view, view) && it.owners == *owners);
-        if let Some(known) = same {
-            return Arc::clone(&known.catalog);
+        if let Some(known) = self.known_of_view(view, owners, audience) {
+            return known;
         }
         let plan = self.owner_plan(owners);
         let profiles = plan.profiles.with_view(view);
@@ -53,12 +61,13 @@ impl CatalogState {
             owners: owners.clone(),
             catalog: Arc::clone(&catalog),
         };
+        let ViewCatalogs(cut) = &*self.view_catalogs;
         cut.rcu(|cut| {
             let mut cut = HashMap::clone(cut);
             if cut.len() >= VIEW_CATALOGS_MAX {
                 cut.clear();
             }
-            cut.insert(key, made.clone());
+            cut.insert((view.id, audience), made.clone());
             cut
         });
         catalog

@@ -158,8 +158,15 @@ mod tests {
             .body(())
             .unwrap();
         let none = Scope::Server(ServerName::parse("none").unwrap());
-        let is_there = |scope: Scope| (scope != none).then_some(scope);
-        let found = server.metadata(path, RequestTarget::of(&request), is_there);
+        let find_route = |scope: Scope| {
+            let view = scope.view().map(|id| Scope::View {
+                id,
+                profile: ProfileName::parse("reading").ok(),
+            });
+            let scope = view.unwrap_or(scope);
+            (scope != none).then_some(scope)
+        };
+        let found = server.metadata(path, RequestTarget::of(&request), find_route);
         found.map(|found| {
             format!(
                 "{} {} {}",
@@ -191,6 +198,9 @@ mod tests {
             "/mcp/profiles/reading",
             Some(("/mcp/profiles/reading", profile)),
         );
+        // A view's are those of its profile.
+        let view = "/mcp/views/view_0190c42f-7e1c-7abc-8def-0123456789ab";
+        check(view, Some((view, profile)));
     }
 
     #[test]

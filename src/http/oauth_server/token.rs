@@ -14,7 +14,7 @@ use crate::{
     auth::token::Scopes,
     authorization_server::{
         ClientMetadata, CodeParams, GrantClient, GrantRejection, IssuedTokens, Narrowing,
-        RegistrationError, TokenRequestError,
+        RegistrationError, Revoked, TokenRequestError,
     },
     clock,
     http::{body::Body, json_response},
@@ -196,13 +196,18 @@ impl OAuthRequest<'_> {
             self.server().revoke_token(&client, token).await
         };
         match revoked.await {
-            Ok(Some(grant)) => {
+            Ok(Revoked::AccessToken) => {
+                let governance = self.edge.proxy.governance();
+                governance.directory().forget_tokens();
+                json_response(StatusCode::OK, "{}")
+            }
+            Ok(Revoked::Grant(grant)) => {
                 let client = grant.client_label();
                 self.end_grant(&grant);
                 self.record(EventKind::GrantRevoked, &grant.id, client, "by its client");
                 json_response(StatusCode::OK, "{}")
             }
-            Ok(None) | Err(TokenRequestError::Grant(GrantRejection::Unknown)) => {
+            Ok(Revoked::Nothing) | Err(TokenRequestError::Grant(GrantRejection::Unknown)) => {
                 json_response(StatusCode::OK, "{}")
             }
             Err(why) => self.token_error(&why),

@@ -188,7 +188,7 @@ fn a_list_for_a_config() {
     1 | [1, 2]
       | ^^^^^^ this is a list
       |
-      = help: its keys are `$schema`, `admin_listen`, `agents`, `allowed_hosts`, `allowed_origins`, `audit`, `danger_listen_without_auth`, `data_dir`, `drain_timeout`, `egress`, `first_list_wait`, `governance`, `jwt`, `keep_alive`, `limits`, `list_page_size`, `listen`, `locality`, `log`, `naming`, `oauth`, `port_search`, `profiles`, `public_url`, `request_state_ttl`, `secrets`, `servers`, `session_idle_timeout`, `socket`, `tls`, `workers` and `workspaces`
+      = help: its keys are `$schema`, `admin_listen`, `agents`, `allowed_hosts`, `allowed_origins`, `audit`, `danger_listen_without_auth`, `data_dir`, `drain_timeout`, `egress`, `first_list_wait`, `governance`, `jwt`, `keep_alive`, `limits`, `list_page_size`, `listen`, `locality`, `log`, `naming`, `oauth`, `port_search`, `profiles`, `public_url`, `request_state_ttl`, `secrets`, `servers`, `session_idle_timeout`, `socket`, `tls`, `views`, `workers` and `workspaces`
 
     1 error
     ");

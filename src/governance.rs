@@ -196,6 +196,12 @@ impl Governance {
         self.storage.budgets.as_deref()
     }
 
+    /// Whether the profile `name` has rules of its own: what it shows besides would be under them, and not under those
+    /// that hold elsewhere.
+    pub fn has_profile_terms(&self, name: &ProfileName) -> bool {
+        self.policy_set.load().has_terms(name)
+    }
+
     /// Records something that is not a call; `actor` is who did it, when somebody did.
     pub fn record_event(
         &self,

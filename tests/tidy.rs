@@ -48,7 +48,7 @@ const LAYERS: Layers = &[
     ),
     (
         "dashboard",
-        &["api", "browser_login", "clock", "config", "escape"],
+        &["api", "browser_login", "clock", "config", "escape", "names"],
     ),
     (
         "agent_change",

@@ -161,12 +161,14 @@ impl BudgetFilter {
 
 /// Whether the budget is there for `caller`.
 fn is_seen(line: &ListedBudget, caller: &ApiCaller, state: &ApiState) -> bool {
+    if caller.sees_team(None) {
+        return true;
+    }
     match line.subject.kind().as_str() {
         "agent" => {
             let agents = state.proxy.governance().directory().agents().into_iter();
             let mut own = agents.filter(|agent| caller.sees_team(agent.team.as_deref()));
             own.any(|agent| BudgetSubject::agent(agent.id) == line.subject)
-                || caller.sees_team(None)
         }
         "team" => caller.sees_team(Some(&line.name)),
         _ => sees_server(caller, &line.name),

@@ -197,12 +197,15 @@ pub(super) async fn delete(
     InPath(path): InPath<ServerPath>,
     options: ChangeOptions,
 ) -> Result<WithEtag<ServerChanged>, Problem> {
-    let name = ShownServers::seen_by(&state, &caller).find(&path.server)?;
-    let change = EntryChange {
+    let shown = ShownServers::seen_by(&state, &caller);
+    let name = shown.find(&path.server)?;
+    let mut change = EntryChange {
         key: key_of(&name),
         document: None,
         precondition: options.precondition,
     };
+    let stored = shown.entries.stored(name.as_str());
+    workspace_rules::restrict(&caller, stored, &mut change)?;
     change_server(
         &state,
         &caller,

@@ -1,6 +1,6 @@
 //! Views: what one conversation sees of the catalog. Agents make, change and end their own.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use aide::axum::{ApiRouter, routing::get_with};
 use axum::{Json, extract::State};
@@ -26,11 +26,14 @@ use crate::{
     auth::Agent,
     catalog::{Prefixes, check_disabled_tools},
     clock,
-    config::{Config, Role},
+    config::{Config, Role, Terms},
     config_change::EntryPrecondition,
     names::{AgentId, OwnerIndex, ProfileName, ServerName, ViewId},
     views::{View, ViewChange, ViewContent, ViewOutcome},
 };
+
+/// The shortest time of a view: what the store keeps.
+const TTL_MIN: Duration = Duration::from_millis(1);
 
 /// A view as the API shows it.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -277,6 +280,7 @@ impl ViewSettings {
             .map(|name| find_profile(name, config));
         let profile = profile.transpose()?;
         check_profiles(agent, profile.as_ref(), &self.servers)?;
+        check_terms(profile.as_ref(), &self.servers, config)?;
         let servers = self
             .servers
             .iter()
@@ -394,6 +398,25 @@ fn check_profiles(
     Err(Problem::forbidden(why))
 }
 
+/// Refuses servers beside a profile with rules of its own: they are written for what the profile shows, and would take
+/// the place of those that hold for the servers elsewhere.
+fn check_terms(
+    profile: Option<&ProfileName>,
+    servers: &[String],
+    config: &Config,
+) -> Result<(), Problem> {
+    let found = profile.and_then(|name| Some((name, config.profiles.get(name)?)));
+    match found {
+        Some((name, profile)) if profile.terms != Terms::default() && !servers.is_empty() => {
+            Err(Problem::forbidden(format!(
+                "the profile `{name}` has a policy, a rate, a budget or a scan of its own, which is not for other \
+                 servers: its views add no `servers`"
+            )))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// When a view ends that lives from `now` on for `ttl`, or for the time of the config.
 fn expiry(now: Timestamp, ttl: Option<&str>, config: &Config) -> Result<Timestamp, Problem> {
     let most = config.views.ttl_max;
@@ -402,7 +425,7 @@ fn expiry(now: Timestamp, ttl: Option<&str>, config: &Config) -> Result<Timestam
             .map_err(|error| unusable(format!("`ttl`: {error}; write a time such as `90m`")))?,
         None => config.views.ttl.min(most),
     };
-    if ttl.is_zero() || ttl > most {
+    if ttl < TTL_MIN || ttl > most {
         let most = humantime::format_duration(most);
         return Err(unusable(format!(
             "`ttl` must be between 1ms and {most} (`views.ttl_max`)"

@@ -59,14 +59,14 @@ pub(super) fn restrict(
     stored: Option<&StoredEntry>,
     change: &mut EntryChange,
 ) -> Result<(), Problem> {
-    let Some(document) = &mut change.document else {
-        return Ok(());
-    };
     if caller.role != Role::WorkspaceAdmin {
         return Ok(());
     }
     let old = stored.and_then(|stored| serde_json::from_str(&stored.entry.document).ok());
     let old: Value = old.unwrap_or_else(|| json!({}));
+    let Some(document) = &mut change.document else {
+        return check_removal(&old);
+    };
     let mut new: Value = serde_json::from_str(document).unwrap_or_default();
     // Whoever replaces the rest need not know of it.
     if let (Some(kept), Some(entry)) = (old.get("egress"), new.as_object_mut()) {
@@ -89,6 +89,21 @@ pub(super) fn restrict(
     Ok(())
 }
 
+/// Refuses to remove an entry of which an admin said something: it could be made anew without that. To lift the limit
+/// on addresses is none.
+fn check_removal(old: &Value) -> Result<(), Problem> {
+    let nothing = json!({});
+    let mut keys = differing_keys(&nothing, old);
+    let foreign = keys.find(|key| !KEYS.contains(key) && *key != "egress");
+    let priced = old.pointer("/tools/price").map(|_| "tools.price");
+    match foreign.or(priced) {
+        None => Ok(()),
+        Some(key) => Err(Problem::forbidden(format!(
+            "an admin has set `{key}` of it, which would be lost: disable it, or have an admin remove it"
+        ))),
+    }
+}
+
 /// What is an admin's of the keys that differ: prices, which budgets count, and where to send what is not the
 /// workspace's, such as tokens of callers or what is signed with a file of the gateway.
 fn admins_part(old: &Value, new: &Value) -> Option<&'static str> {
@@ -108,6 +123,7 @@ fn admins_part(old: &Value, new: &Value) -> Option<&'static str> {
         ("auth.grant", has("/auth/grant", hands_on)),
         ("auth.private_key", has("/auth/private_key", |_| true)),
         ("forward_headers", has("/forward_headers", |_| true)),
+        ("tls", has("/tls", |_| true)),
     ]
     .into_iter()
     .find_map(|(key, is_there)| is_there.then_some(key))

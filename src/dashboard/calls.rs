@@ -13,6 +13,8 @@ use super::{
 use crate::config::Role;
 
 const SECTION: &str = "Calls";
+/// How the ids of records begin.
+const RECORD_PREFIX: &str = "inv_";
 /// What calls are looked for by.
 const FILTERS: [&str; 6] = ["agent", "server", "tool", "decision", "since", "until"];
 
@@ -36,7 +38,7 @@ pub(super) async fn list(visit: &PageVisit<'_>) -> Result<PageResult, ApiFailure
                 thead {
                     tr { th { "When" } th { "Agent" } th { "Tool" } th { "Outcome" } th.num.hide { "Time" } th.num.hide { "Price" } }
                 }
-                tbody { @for record in calls.list("items") { (row(record)) } }
+                tbody { @for record in calls.list("items") { (row(record, sees_all)) } }
             }
             @if calls.list("items").is_empty() { p.dim { "No call is recorded that matches." } }
         }
@@ -72,10 +74,16 @@ fn filters(visit: &PageVisit<'_>, sees_all: bool) -> Markup {
     }
 }
 
-fn row(record: &Value) -> Markup {
+fn row(record: &Value, has_page: bool) -> Markup {
     html! {
         tr {
-            td { a href=(format!("/ui/calls/{}", encoded(record.text("id")))) { (ago(record.text("ts"))) } }
+            td {
+                @if has_page {
+                    a href=(format!("/ui/calls/{}", encoded(record.text("id")))) { (ago(record.text("ts"))) }
+                } @else {
+                    (ago(record.text("ts")))
+                }
+            }
             td { (plain(record.text("agent_name"))) small { (plain(record.text("team"))) } }
             td { code { (plain(record.text("exposed"))) } small { (plain(record.text("server"))) } }
             td { (decision_pill(record)) small { (plain(record.text("rule"))) } }
@@ -87,6 +95,10 @@ fn row(record: &Value) -> Markup {
 
 /// Shows one call.
 pub(super) async fn show(visit: &PageVisit<'_>, id: &str) -> Result<PageResult, ApiFailure> {
+    // Other paths below are operations of their own, of which one has no end.
+    if !id.starts_with(RECORD_PREFIX) {
+        return Err(ApiFailure::not_found());
+    }
     let record = visit.api.get(&format!("/audit/{}", encoded(id))).await?;
     let why = match record.text("decision") {
         "refused" => explain(visit, &record).await?,

@@ -4,6 +4,7 @@ use maud::{Markup, html};
 use serde_json::{Value, json};
 
 use super::{Content, PageResult, PageVisit, format::input};
+use crate::names::ProfileName;
 
 /// A client, where its config is, and what that says for a gateway at a URL.
 struct ClientSnippet {
@@ -82,7 +83,10 @@ fn pretty(value: &Value) -> String {
 
 /// Shows what to write for each client.
 pub(super) fn show(visit: &PageVisit<'_>) -> PageResult {
+    // It stands in commands to copy.
     let profile = visit.query.get("profile").trim();
+    let is_name = ProfileName::parse(profile).is_ok();
+    let profile = if is_name { profile } else { "" };
     let mut url = format!("{}/mcp", visit.viewer.base);
     if !profile.is_empty() {
         url = format!("{url}/profiles/{profile}");

@@ -91,11 +91,10 @@ for (const choice of document.querySelectorAll("select[data-submit]")) {
 }
 
 // What cannot be undone is asked for once more.
-for (const button of document.querySelectorAll("button[data-confirm]")) {
-  button.addEventListener("click", (event) => {
-    if (!confirm(button.dataset.confirm)) event.preventDefault();
-  });
-}
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button[data-confirm]");
+  if (button && !confirm(button.dataset.confirm)) event.preventDefault();
+});
 
 for (const button of document.querySelectorAll("button[data-copy]")) {
   button.hidden = false;

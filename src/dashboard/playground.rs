@@ -19,7 +19,7 @@ pub(super) async fn show(visit: &PageVisit<'_>) -> Result<PageResult, ApiFailure
     let (name, agent) = (pick("tool"), pick("agent"));
     let tool = match name {
         "" => Value::Null,
-        name => find_tool(visit, name).await?,
+        name => find_tool(visit, name, agent).await?,
     };
     let schema = &tool["item"]["inputSchema"];
     let (mut answer, mut wrong) = (None, None);
@@ -73,17 +73,19 @@ pub(super) async fn show(visit: &PageVisit<'_>) -> Result<PageResult, ApiFailure
     }))
 }
 
-async fn find_tool(visit: &PageVisit<'_>, name: &str) -> Result<Value, ApiFailure> {
-    let found = visit
-        .api
-        .get(&format!(
-            "/tools{}",
-            query(&[("q", name), ("limit", "500")])
-        ))
-        .await?;
-    let mut tools = found.list("items").iter();
-    let tool = tools.find(|tool| tool.text("name") == name).cloned();
-    tool.ok_or_else(|| ApiFailure::invalid(format_args!("there is no tool `{name}`")))
+/// The tool as `agent` sees it, who may have servers of its own; one that it may not call is as all others see it.
+async fn find_tool(visit: &PageVisit<'_>, name: &str, agent: &str) -> Result<Value, ApiFailure> {
+    for viewer in [agent, ""] {
+        let asked = query(&[("q", name), ("agent", viewer), ("limit", "500")]);
+        let found = visit.api.get(&format!("/tools{asked}")).await?;
+        let mut tools = found.list("items").iter();
+        if let Some(tool) = tools.find(|tool| tool.text("name") == name) {
+            return Ok(tool.clone());
+        }
+    }
+    Err(ApiFailure::invalid(format_args!(
+        "there is no tool `{name}`"
+    )))
 }
 
 /// The arguments that were sent: the JSON where there is any, which the script keeps in step with the fields.

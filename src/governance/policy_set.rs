@@ -176,6 +176,12 @@ impl PolicySet {
         Ok(())
     }
 
+    /// Whether the profile `name` has rules of its own.
+    pub(super) fn has_terms(&self, name: &ProfileName) -> bool {
+        let terms = self.profiles.get(name);
+        terms.is_some_and(|terms| *terms != Terms::default())
+    }
+
     /// Whether the config has a profile of this name; an agent of the store may name one that it had.
     pub(super) fn has_profile(&self, name: &ProfileName) -> bool {
         self.profiles.contains_key(name)

@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use maud::Markup;
 
 use super::{
-    HttpEdge, RequestPeer, api,
+    HttpEdge, RequestPeer, Route, api,
     body::{self, Body},
     browser::{Browser, agent_of_key},
     request_log,
@@ -30,6 +30,7 @@ pub(super) const LOGIN_PATH: &str = "/ui/login";
 /// What the browser may do with a page: show it with our style, script and pictures, and send its forms to us.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; \
      media-src data:; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+const ALLOWED_METHODS: [Verb; 3] = [Verb::GET, Verb::HEAD, Verb::POST];
 /// Bytes of a form of who is not logged in; ours are smaller.
 const LOGIN_BYTES_MAX: usize = 16 << 10;
 /// With whom the audit says that a change was, who came by `tollbridge ui`.
@@ -50,8 +51,12 @@ pub(super) async fn handle(
     peer: &RequestPeer,
     request: &mut Request<Incoming>,
 ) -> Response<Body> {
-    let path = request.uri().path().trim_start_matches("/ui");
+    let path = request.uri().path();
+    let path = path.strip_prefix("/ui").unwrap_or(path);
     let path = path.trim_matches('/').to_owned();
+    if !ALLOWED_METHODS.contains(request.method()) {
+        return super::wrong_method(&Route::Dashboard);
+    }
     if let Some((kind, content)) = dashboard::asset(&path) {
         return asset_response(kind, content);
     }
@@ -93,8 +98,11 @@ impl DashboardVisit<'_> {
             let asked = viewer.request(Verb::GET, &stream, Bytes::new());
             return api::into_response(self.api.handle(asked).await);
         }
-        if path == "login" {
+        if path == "login" && fields.get("code").is_empty() {
             return self.see_other("/ui");
+        }
+        if path == "login" {
+            return self.show_login(StatusCode::OK, &fields, None);
         }
         self.show(&viewer, &PageRequest::new(path, fields, None))
             .await

@@ -81,8 +81,12 @@ impl Proxy {
         let content = &view.content;
         let has_profile = |profile: &ProfileName| self.catalog_store.has_profile(profile);
         let is_there = content.profile.as_ref().is_none_or(has_profile);
-        // Whoever was limited to profiles since would see more than they show.
-        let is_within = agent.profiles.is_none() || content.servers.is_empty();
+        // Whoever was limited to profiles since would see more than they show, and rules that a profile got since
+        // were not written for what is added to it.
+        let has_terms = |profile: &ProfileName| self.governance.has_profile_terms(profile);
+        let is_limited =
+            agent.profiles.is_some() || content.profile.as_ref().is_some_and(has_terms);
+        let is_within = !is_limited || content.servers.is_empty();
         (view.agent == agent.id && is_there && is_within).then_some(view)
     }
 

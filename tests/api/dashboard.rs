@@ -327,6 +327,17 @@ async fn a_refusal_is_explained() {
     let link = link.captures(&shown.text).unwrap()[1].to_owned();
     api.items("/audit").await;
     let shown = visitor.open(&link).await;
+    // What stands beside the records in the API is no record.
+    for other in ["/calls/follow", "/calls/export", "/calls/events/x"] {
+        assert_eq!(visitor.open(other).await.status, StatusCode::NOT_FOUND);
+    }
+    let put = visitor.client.put(format!("{}/calls", visitor.base));
+    assert_eq!(
+        put.send().await.unwrap().status(),
+        StatusCode::METHOD_NOT_ALLOWED
+    );
+    let injected = visitor.open("/connect?profile=x;curl").await.text;
+    assert!(!injected.contains("profiles/x"), "{injected}");
     assert!(
         shown.text.contains("agents.held.policy.mode"),
         "{}",

@@ -435,15 +435,15 @@ async fn a_conversation_overrides_its_base() {
 /// What the profile of a view does not allow, no added server brings in, and the record says the view.
 #[tokio::test]
 async fn the_policy_of_the_profile_holds() {
-    let policy =
-        "[profiles.reading.policy]\nmode = \"allowlist\"\ntools = [\"docs/*\", \"mail/uuid\"]\n";
+    let policy = "[profiles.reading.policy]\nmode = \"allowlist\"\ntools = [\"docs/echo\"]\n";
     let api = TestApi::start(&format!("{SERVERS}{policy}")).await;
     api.items("/tools?q=mcp_mail").await;
     let body = json!({ "profile": "reading", "servers": ["mail"] });
-    let (path, id) = create(&api, AGENT_KEY, &body).await;
-    let shown = tools(&api, AGENT_KEY, &path).await;
-    assert_eq!(shown, ["mcp_docs_current_time", "mcp_mail_uuid", "say"]);
-    let called = call(&api, AGENT_KEY, &path, "mcp_mail_echo").await;
+    let widened = send(&api, AGENT_KEY, Method::POST, "/views", &body).await;
+    assert_eq!(widened.status, StatusCode::FORBIDDEN, "{widened:?}");
+    let (path, id) = create(&api, AGENT_KEY, &json!({ "profile": "reading" })).await;
+    assert_eq!(tools(&api, AGENT_KEY, &path).await, ["say"]);
+    let called = call(&api, AGENT_KEY, &path, "mcp_docs_current_time").await;
     assert_eq!(called["error"]["data"]["code"], "UNAUTHORIZED", "{called}");
     call(&api, AGENT_KEY, &path, "say").await;
     let records = api.items("/audit?agent=reader").await;

@@ -301,6 +301,36 @@ async fn a_workspace_admin_makes_changes_and_removes_servers_of_its_workspace() 
     api.stop().await;
 }
 
+/// What an admin said of a server does not go away with it.
+#[tokio::test]
+async fn a_workspace_admin_removes_no_server_that_was_narrowed() {
+    let api = TestApi::start(AGENTS).await;
+    let (path, config) = (
+        "/servers/held@science",
+        json!({ "url": "https://a.example/" }),
+    );
+    let made = json!({ "name": "held@science", "config": config });
+    let made = as_lead(&api, Method::POST, "/servers", &made).await;
+    assert_eq!(made.status, StatusCode::CREATED, "{made:?}");
+    for (narrowed, widened) in [
+        (json!({ "rate": "1/1m" }), json!({ "rate": null })),
+        (
+            json!({ "tools": { "price": { "a": "1" } } }),
+            json!({ "tools": null }),
+        ),
+    ] {
+        let patched = api.send(Method::PATCH, path, &narrowed).await;
+        assert_eq!(patched.status, StatusCode::OK, "{patched:?}");
+        let refused = as_lead(&api, Method::DELETE, path, &json!({})).await;
+        assert_eq!(refused.status, StatusCode::FORBIDDEN, "{refused:?}");
+        let patched = api.send(Method::PATCH, path, &widened).await;
+        assert_eq!(patched.status, StatusCode::OK, "{patched:?}");
+    }
+    let removed = as_lead(&api, Method::DELETE, path, &json!({})).await;
+    assert_eq!(removed.status, StatusCode::OK, "{removed:?}");
+    api.stop().await;
+}
+
 #[tokio::test]
 async fn a_workspace_admin_sets_nothing_else() {
     let api = TestApi::start(AGENTS).await;

@@ -2,7 +2,8 @@
 """Holds the admin API to its own description: Schemathesis makes requests of `/api/v1/openapi.json`, right and wrong
 ones, and looks at every answer.
 
-    api.py                  a minute and a half; the CI job
+    api.py                  a minute and a half
+    api.py --seconds 30     as long as that; the CI job
     api.py --seconds 900    as long as that; the nightly job
     api.py --seed 7         another course; each run prints its seed
 
